@@ -58,7 +58,7 @@ const rings = {
   faults: [
     'test/faults/*.test.ts',
     'test/net/fabric/{killed,cut-off}.test.ts',
-    'test/net/world/{newcomer-falls,restarted}.test.ts',
+    'test/net/world/restarted.test.ts',
     'test/net/world/etcd/etcd.test.ts',
   ],
   package: ['test/rooms/tarball.test.ts'],

@@ -15,7 +15,7 @@ const ceilings = {
   base: 1_230,
   lang: 10_700,
   gpu: 19_470,
-  net: 11_090,
+  net: 11_210,
   moe: 18_520,
   verify: 6_500,
   tools: 7_010,
@@ -31,7 +31,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: filesOf(`src/${room}`, '.ts'), ceiling },
   })),
-  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_630 },
+  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_740 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_040 },
 ];
 const pages: Part = {

@@ -27,7 +27,7 @@ async function comeAndGo(world: World, how: Partial<ExpertParallelOptions>, took
     for (let came = 0; came === 0; ) {
       await new Promise(setImmediate);
       const start = performance.now();
-      came = (await world.takeIn()).length;
+      came = (await world.admit()).length;
       if (came > 0) took.push(performance.now() - start);
     }
   }
@@ -60,7 +60,7 @@ async function atRendezvous(how: Partial<ExpertParallelOptions>, took: number[],
     World.join(
       {
         ...{ rank: (node * 4) / nodes, ranks: 4, ranksHere: 4 / nodes, address, fabric, device: 'sim' },
-        environment: { HEDDLE_NODE: `${node}` },
+        environment: {},
       },
       (world) => comeAndGo(world, how, took),
     );

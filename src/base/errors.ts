@@ -94,7 +94,8 @@ export class RankLostError extends HeddleError {
     super(
       'HEDDLE_RANK_LOST',
       `${who} did not answer during ${operation}${when}; ` +
-        (options?.likely ?? `a new world goes on without ${them} (world.renew)`),
+        (options?.likely ??
+          `layers with onLoss: 'mask' go on without ${them}; without masks start the world anew`),
       options,
     );
   }
@@ -108,7 +109,7 @@ export class RankMaskedError extends HeddleError {
   ) {
     super(
       'HEDDLE_MASKED',
-      `rank ${rank} is left out: the others go on without it, and nothing that it sends counts; world.rejoin() waits until they take it in again`,
+      `rank ${rank} is left out: the others go on without it, and nothing that it sends counts; world.rejoin() waits until they admit it again`,
       options,
     );
   }

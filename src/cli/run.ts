@@ -15,6 +15,11 @@ const define = (command: Command) =>
     .passThroughOptions()
     .requiredOption('-n, --ranks <count>', 'how many ranks', integerFrom(1, MAX_RANKS))
     .option(
+      '--places <count>',
+      'how many ranks there may be; more may come (default: --ranks)',
+      integerFrom(1, MAX_RANKS),
+    )
+    .option(
       '--nodes <count>',
       'as equal nodes of consecutive ranks, however the GPUs are connected',
       integerFrom(1, MAX_RANKS),
@@ -28,16 +33,9 @@ const define = (command: Command) =>
     )
     .option('--timeout <seconds>', 'end everything after this time (exit code 124)', seconds)
     .option('--grace <seconds>', 'how long ranks may take to end after a failure or a signal', seconds, 5)
-    .option('--keep-going', 'when a rank is lost the others go on: for programs that renew their world')
-    .option(
-      '--restart <times>',
-      'restart a failed rank up to this many times; the others take it in at their next renew(); implies --keep-going',
-      times,
-    )
-    .option(
-      '--rejoin',
-      "with --restart: the restarted process takes its old rank again; layers need onLoss: 'mask'",
-    )
+    .option('--keep-going', "when a rank is lost the others go on: layers need onLoss: 'mask'")
+    .option('--restart <times>', 'when a rank is lost start all anew, in a new world', times)
+    .option('--rejoin', 'with --restart: only the failed process is started anew, in its place')
     .option('--no-prefix', 'forward output as it is, without [rank 3]')
     .option('--json', 'print a summary as JSON; the output of the ranks goes to stderr')
     .addHelpText(
@@ -61,10 +59,10 @@ export const register = (command: Command) =>
   });
 
 async function run(file: string, args: readonly string[], flags: FlagsOf<typeof define>): Promise<number> {
-  const { ranks, nodes, device, timeout, grace, keepGoing, restart: restarts, rejoin, json, prefix } = flags;
+  const { ranks, timeout, grace, restart: restarts, json, prefix, ...others } = flags;
   const launch = await Launch.start({
     ...{ ranks, args, program: file, prefix },
-    ...onlyGiven({ nodes, device, keepGoing, restarts, rejoin }),
+    ...onlyGiven({ restarts, ...others }),
     graceMs: Math.round(grace * 1000),
     ...(timeout !== undefined && { timeoutMs: Math.round(timeout * 1000) }),
     ...(json && { stdout: process.stderr }),

@@ -64,7 +64,7 @@ export function nodesByReach(reaches: readonly (readonly boolean[])[]): number[]
       throw new HeddleError(
         'HEDDLE_TOPOLOGY',
         `ranks ${between[0]} and ${between[1]} can map memory of rank ${between[2]}, but not each other's: ` +
-          'such ranks form no nodes; say on every rank which node it is of (HEDDLE_NODE)',
+          'such ranks form no nodes; say how many equal nodes of consecutive ranks there are (HEDDLE_NODES)',
       );
     }
   }

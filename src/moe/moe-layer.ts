@@ -18,7 +18,7 @@ import {
   requireLayerWeights,
 } from './moe-options.js';
 import { type MoveOptions, MovingWeights } from './moving-weights.js';
-import { countAlike, ExpertParallel, roundsInside } from './rounds/expert-parallel.js';
+import { alignRounds, ExpertParallel, roundsInside } from './rounds/expert-parallel.js';
 import { type MemoryUse, memoryFor } from './rounds/memory.js';
 import { layerOf } from './rounds/options.js';
 import type { Statistics } from './rounds/placing.js';
@@ -200,7 +200,7 @@ export class MoeLayer {
     let repeated = false;
     // Until none of them says so: while one is asked, another rank may be lost, of which those before it have still to tell.
     while (await this.#mustRepeat(stream)) repeated = true;
-    if (repeated) throw new RepeatRoundsError(this.#eps[0]!.world.masked, countAlike(this.#eps) + 1);
+    if (repeated) throw new RepeatRoundsError(this.#eps[0]!.world.masked, alignRounds(this.#eps) + 1);
   }
 
   /** Waits for all micro-batches; whether rounds of one are to be repeated, since ranks were left out. */

@@ -51,7 +51,7 @@ export class MovingWeights {
     this.#weights = weights;
     this.#room = places.length / ranks;
     this.#held = [...places];
-    this.end = world.keepAlike({
+    this.end = world.replicate({
       // A rank that stood still in a move may have missed its end, and a new process has what it was created with: each knows its own.
       state: () => this.#held.slice(world.rank * this.#room, (world.rank + 1) * this.#room),
       takeOver: async (states) => {

@@ -144,23 +144,23 @@ export async function inWorld(of: Things) {
 
     'World.barrier': call((operation) => world.barrier(operation), 'fuzz'),
     'World.allGather': call((a, b) => world.allGather(a, b), bytes, 'fuzz'),
-    'World.freeAtRenewal': call(
-      (free) => world.freeAtRenewal(free),
-      async () => {},
-    ),
-    'World.keepAlike': call((what) => world.keepAlike(what)(), { state: () => 0, takeOver: async () => {} }),
+    'World.attach': call(async (layer) => (await world.attach(layer))(), {
+      ...{ waitMs: 1, count: async () => 0, leaveOut: async () => {}, goOn: () => {}, shape: '' },
+      ...{ state: () => 0, takeOver: async () => {} },
+    }),
+    'World.replicate': call((what) => world.replicate(what)(), { state: () => 0, takeOver: async () => {} }),
     'World.onEvent': call(
       (listener) => world.onEvent(listener)(),
       () => {},
     ),
-    'World.tell': call((what) => world.tell(what), { kind: 'renewed', was: [0] } as const),
+    'World.tell': call((what) => world.tell(what), { kind: 'joined', joined: [0] } as const),
     'World.mask': call((ranks) => world.mask(ranks), []),
     'World.createWindow': call((a, b, c) => world.createWindow(a, b, c), 64, 'w', [
       { offset: 0, bytes: 4, value: 1 },
     ]),
     'World.createSymmetricWindow': call((a, b, c) => world.createSymmetricWindow(a, b, c), 64, 'w', []),
     'World.join': call((options) => heddle.World.join(options), {
-      ...{ rank: 0, ranks: 1, address, device: 'cuda', newcomer: 'spare' },
+      ...{ rank: 0, ranks: 1, address, device: 'cuda', rejoin: 'spare' },
     }),
     // There is no such module, so that none is started.
     'World.startProxy': call((options) => world.startProxy(options), {
@@ -176,7 +176,7 @@ export async function inWorld(of: Things) {
       () => {},
     ),
     'Circle.abandon': call((a) => apart((circle) => circle.abandon(a)), 'fuzz'),
-    'Circle.renew': call((a, b) => apart((circle) => circle.renew(a, b)), 1000, 'nobody'),
+    'Circle.regroup': call((a, b) => apart((circle) => circle.regroup(a, b)), 1000, false),
     'Circle.accuse': call((a, b) => apart((circle) => circle.accuse(a, b)), [0], 'fuzz'),
     'LocalCircle.barrier': call((a) => local.barrier(a), 'fuzz'),
     'LocalCircle.allGather': call((a, b) => local.allGather(a, b), bytes, 'fuzz'),
@@ -186,7 +186,7 @@ export async function inWorld(of: Things) {
       () => {},
     ),
     'LocalCircle.abandon': call((a) => apart((circle) => circle.abandon(a)), 'fuzz'),
-    'LocalCircle.renew': call((a, b) => apart((circle) => circle.renew(a, b)), 1000, 'nobody'),
+    'LocalCircle.regroup': call((a, b) => apart((circle) => circle.regroup(a, b)), 1000, false),
     'LocalCircle.accuse': call((a, b) => apart((circle) => circle.accuse(a, b)), [0], 'fuzz'),
     'ProcessCircle.join': call(
       async (options) => (await worlds.ProcessCircle.join(options)).dispose(),
@@ -200,7 +200,7 @@ export async function inWorld(of: Things) {
       () => {},
     ),
     'ProcessCircle.abandon': call((a) => between((circle) => circle.abandon(a)), 'fuzz'),
-    'ProcessCircle.renew': call((a, b) => between((circle) => circle.renew(a, b)), 1000, 'nobody'),
+    'ProcessCircle.regroup': call((a, b) => between((circle) => circle.regroup(a, b)), 1000, false),
     'ProcessCircle.accuse': call((a, b) => between((circle) => circle.accuse(a, b)), [0], 'fuzz'),
 
     'ExpertParallel.create': call(

@@ -37,8 +37,8 @@ const alone: Readonly<Record<string, readonly string[]>> = {
 };
 const asProcess: typeof alone = {
   'lost-rank.ts': [
-    'rank 0 goes on without rank 1: as rank 0 of 2 it did 4 rounds',
-    'rank 2 goes on without rank 1: as rank 1 of 2 it did 4 rounds',
+    'rank 0 did 6 rounds, the last of them without rank 1',
+    'rank 2 did 6 rounds, the last of them without rank 1',
     'the world ended: the GPU of rank 1 has fallen off the bus',
   ],
 };

@@ -1,4 +1,4 @@
-/** What a rank passes on its way into a world, through a renewal and out again, each time killed or stopped there. */
+/** What a rank passes on its way into a world, through a loss and out again, each time killed or stopped there. */
 import { afterAll, describe, it } from 'vitest';
 import { needing } from '../needs.js';
 import { endFalls, expectSurvived, findPoints } from '../net/world/falls.js';

@@ -245,7 +245,7 @@ test('a rank that stood still in a move, and comes back, says the same of every 
     } else {
       await expect(layer.move(at(2, 1, -1, 2, 3, 0), stream)).rejects.toThrow(RankLostError);
       await world.mask();
-      while ((await world.takeIn()).length === 0) await new Promise(setImmediate);
+      while ((await world.admit()).length === 0) await new Promise(setImmediate);
     }
     // Half of expert 2 may lie in the place where expert 0 was.
     expect(() => layer.place(twice, stream)).toThrow('where no weights are');

@@ -58,7 +58,7 @@ async function leaveAndRejoin(
   };
   for (let time = 1; time <= times; time++) {
     await some([]);
-    expect(await world.takeIn()).toEqual([]);
+    expect(await world.admit()).toEqual([]);
     expect(world.out).toBe(false);
     if (masked.includes(rank)) {
       await expect(world.mask(masked)).rejects.toThrow(RankMaskedError);
@@ -71,7 +71,7 @@ async function leaveAndRejoin(
       await some(masked);
       const came: number[] = [];
       for (let tries = 0; came.length < masked.length && tries < 10_000; tries++) {
-        came.push(...(await world.takeIn()));
+        came.push(...(await world.admit()));
         await new Promise(setImmediate);
       }
       expect(came.sort()).toEqual(masked);
@@ -136,8 +136,7 @@ describe('a process that takes the place of a rank', () => {
       expect(world.out).toBe(true);
       const inputs = { topkIds: [], topkWeights: [], payloads: {} } as never;
       expect(() => ep.dispatch(inputs, world.device.createStream())).toThrow(RankMaskedError);
-      await expect(world.takeIn()).rejects.toThrow(RankMaskedError);
-      await expect(world.renew()).rejects.toThrow(RankMaskedError);
+      await expect(world.admit()).rejects.toThrow(RankMaskedError);
     });
   });
 });
@@ -159,10 +158,8 @@ describe('ranks that meet at a rendezvous', () => {
     const address = `127.0.0.1:${await freePort()}`;
     const fabric: FabricOptions = { provider: 'tcp;ofi_rxm', devices: ['lo'] };
     const times: number[] = [];
-    const join = (rank: number, program: (world: World) => Promise<void>) => {
-      const environment = { HEDDLE_NODE: `${rank}` };
-      return World.join({ rank, ranks: 3, address, fabric, device: 'sim', environment }, program);
-    };
+    const join = (rank: number, program: (world: World) => Promise<void>) =>
+      World.join({ rank, ranks: 3, address, fabric, device: 'sim', environment: {} }, program);
     const program = async (world: World) => {
       const how = { family: 'hybrid', onLoss: 'mask' } as const;
       const ep = await ExpertParallel.create(world, layerOf({ ...shape, ranks: 3 }, how));
@@ -170,7 +167,7 @@ describe('ranks that meet at a rendezvous', () => {
       if (world.out) await world.rejoin();
       while (world.masked.length > 0) {
         const before = opened.mock.calls.length;
-        if ((await world.takeIn()).length > 0) times.push(opened.mock.calls.length - before);
+        if ((await world.admit()).length > 0) times.push(opened.mock.calls.length - before);
         await new Promise(setImmediate);
       }
       await ep.dispose();
@@ -189,10 +186,7 @@ describe('ranks that meet at a rendezvous', () => {
       rank: number,
       how: Pick<JoinWorldOptions, 'rejoin'>,
       program: (world: World) => Promise<void>,
-    ) => {
-      const environment = { HEDDLE_NODE: `${rank}` };
-      return World.join({ rank, ranks: 3, address, fabric, device: 'sim', environment, ...how }, program);
-    };
+    ) => World.join({ rank, ranks: 3, address, fabric, device: 'sim', environment: {}, ...how }, program);
     const create = (world: World, maxTokens = shape.maxTokens) =>
       ExpertParallel.create(
         world,
@@ -214,7 +208,7 @@ describe('ranks that meet at a rendezvous', () => {
         const isDone = async () =>
           (await world.allGather(Uint8Array.of(Number(done)), 'done')).some(([one]) => one === 1);
         while (!(await isDone())) {
-          expect(await world.takeIn()).toEqual([]);
+          expect(await world.admit()).toEqual([]);
           expect(world.masked).toEqual([2]);
           await new Promise(setImmediate);
         }
@@ -244,10 +238,10 @@ describe('a new process in the place of a rank', () => {
         const some = async (first: number, out: readonly number[]) => {
           for (let n = first; n < first + 2; n++) requireRight(rank, n, out, await round(n), 1);
         };
-        const takeIn = async (one: number) => {
+        const admit = async (one: number) => {
           for (let tries = 0; world.masked.includes(one); tries++) {
             if (tries === 1000) throw new Error(`rank ${one} does not come`);
-            await world.takeIn();
+            await world.admit();
             await new Promise(setImmediate);
           }
         };
@@ -263,9 +257,9 @@ describe('a new process in the place of a rank', () => {
           await done;
           await world.rejoin();
         } else {
-          await takeIn(1);
+          await admit(1);
           await some(3, [3]).finally(others);
-          await takeIn(3);
+          await admit(3);
         }
         await some(5, []);
       });
@@ -315,7 +309,7 @@ describe('a new process whose windows cannot be mapped', () => {
         await world.mask([1]);
         for (let tries = 0; world.masked.length > 0; tries++) {
           if (tries === 1000) throw new Error('rank 1 does not come');
-          await world.takeIn();
+          await world.admit();
           await new Promise(setImmediate);
         }
       }
@@ -344,7 +338,7 @@ describe('a rank that was left out, and lives, rejoins', () => {
   });
 });
 
-/** Rounds of which rank 1 is left out of the second, and waits to be taken in again until the fourth or until it is known to have fallen. */
+/** Rounds of which rank 1 is left out of the second, and waits to be admitted again until the fourth or until it is known to have fallen. */
 async function comeAndGo(world: World, fell: () => boolean): Promise<void> {
   const { rank } = world;
   const { ep, stream, round } = await rounds(world, tuned('push'), false);
@@ -363,7 +357,7 @@ async function comeAndGo(world: World, fell: () => boolean): Promise<void> {
         n = 0;
         await world.rejoin();
       } else if (leaves) await world.mask([1]);
-      else if (waits) await world.takeIn();
+      else if (waits) await world.admit();
       else {
         const out = world.masked;
         requireRight(rank, n, out, await round(n), 1);

@@ -22,25 +22,6 @@ interface Report {
   readonly ms: number;
 }
 
-interface Renewed {
-  readonly rank: number;
-  readonly was: number;
-  /** Rounds of the new world brought what the reference says. */
-  readonly same: boolean;
-  /** Memory of the device is as it was. */
-  readonly kept: boolean;
-  /** From the error to the new world. */
-  readonly ms: number;
-}
-
-interface Restarted {
-  readonly was: number;
-  readonly rank: number;
-  readonly ranks: number;
-  /** Rounds of each world brought what the reference says. */
-  readonly well: readonly boolean[];
-}
-
 interface Replaced {
   readonly rank: number;
   readonly isNew: boolean;
@@ -108,49 +89,6 @@ test('the GPUs are as good as before: a new world of processes', needs(ranks), a
   assert.equal(result.exitCode, 0, stderr);
   assert.equal(reports.length, 1);
 });
-
-for (const victim of [0, ranks - 1]) {
-  test(
-    `processes go on without rank ${victim}, on the devices that they have`,
-    needs(ranks),
-    async (context) => {
-      const args = [String(victim), String(waitMs)];
-      const run = runRanks<Renewed>(ranks, 'renewing-rank.js', args, 40_000, { keepGoing: true });
-      const { result, reports, stderr } = await run;
-      context.diagnostic(reports.map((r) => `rank ${r.was}: ${Math.round(r.ms)} ms`).join('; '));
-      assert.equal(result.exitCode, 0, stderr);
-      assert.deepEqual(
-        reports
-          .map(({ rank, was, same, kept }) => ({ rank, was, same, kept }))
-          .sort((a, b) => a.rank - b.rank),
-        Array.from({ length: ranks }, (_, rank) => rank)
-          .filter((rank) => rank !== victim)
-          .map((was, rank) => ({ rank, was, same: true, kept: true })),
-        stderr,
-      );
-    },
-  );
-}
-
-for (const victim of [0, ranks - 1]) {
-  test(`rank ${victim} is started anew, and the others take it in`, needs(ranks), async () => {
-    const ran = await runRanks<Restarted>(ranks, 'restarting-rank.js', [String(victim)], 50_000, {
-      restarts: 1,
-    });
-    const { result, reports, stderr } = ran;
-    assert.equal(result.exitCode, 0, stderr);
-    // The newcomer is numbered behind the others.
-    assert.deepEqual(
-      [...reports].sort((a, b) => a.rank - b.rank),
-      Array.from({ length: ranks }, (_, rank) => ({
-        was: rank === ranks - 1 ? rank : rank + (rank < victim ? 0 : 1),
-        ...{ rank, ranks },
-        well: rank === ranks - 1 ? [true] : [true, true, true],
-      })),
-      stderr,
-    );
-  });
-}
 
 // On a single GPU the processes take turns, so kernels wait longer.
 const processes = gpus === 1 ? 3 : ranks;

@@ -371,7 +371,7 @@ function ended(whose: string): HeddleError {
 function addressesChange(whose: string): UnavailableError {
   return new UnavailableError(
     `${whose} cannot be mapped where another window is: CUDA IPC, or the process that owns it, chooses its address`,
-    'Let windows be shared by file descriptors (`heddle doctor` says what forbids it), come as a newcomer ' +
-      '(HEDDLE_NEWCOMER), or give every process a node of its own (HEDDLE_NODE), between which rows are messages',
+    'Let windows be shared by file descriptors (`heddle doctor` says what forbids it), ' +
+      'or give every rank a node of its own (HEDDLE_NODES), between which rows are messages',
   );
 }

@@ -79,7 +79,7 @@ export function refusalOf(family: Family, layer: Layer, place: Place, tuning?: T
     return new ArgumentError(
       'onLoss',
       'mask',
-      `'throw' with family '${family.name}', which leaves no rank out: ask for 'portable', or renew the world after a loss`,
+      `'throw' with family '${family.name}', which leaves no rank out: ask for 'portable', or start the world anew after a loss (heddle run --restart)`,
     );
   if (layer.output.adds && !can.includes('adds'))
     return new ArgumentError('adds', true, `false with family '${family.name}', which overwrites`);

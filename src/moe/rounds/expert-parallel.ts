@@ -13,7 +13,7 @@ import {
   requireKnown,
 } from '../../base/errors.js';
 import { requireStream, type Stream } from '../../gpu/index.js';
-import { type Maskable, World } from '../../net/world/index.js';
+import { type SurvivesLoss, World } from '../../net/world/index.js';
 import type { Operation, Tuning } from '../families/index.js';
 import type { Layer, Placement } from '../layer/index.js';
 import { type Choice, choose } from './choice.js';
@@ -51,16 +51,13 @@ import type { Tensor } from './tensor.js';
 import { readWaits, type Waits } from './waits.js';
 
 let insideOf: (ep: ExpertParallel) => readonly RoundInFlight[];
-let countAlikeOf: (all: readonly ExpertParallel[]) => number;
+let alignRoundsOf: (all: readonly ExpertParallel[]) => number;
 
 /** The inside of an ExpertParallel, for measuring what its rounds consist of. */
 export const roundsInside = (ep: ExpertParallel): readonly RoundInFlight[] => insideOf(ep);
 
-/**
- * After ranks were left out: of each of these as many rounds count as of the one of which the fewest do. Returns how many. For those
- * whose rounds are parts of one forward.
- */
-export const countAlike = (all: readonly ExpertParallel[]): number => countAlikeOf(all);
+/** Aligns the counts of finished rounds of layers whose rounds are parts of one forward to the smallest, after ranks were left out. Returns it. */
+export const alignRounds = (all: readonly ExpertParallel[]): number => alignRoundsOf(all);
 
 /**
  * Dispatch and combine of one layer, as one rank of it. Rounds follow each other on a stream: `dispatch`, the experts,
@@ -71,7 +68,7 @@ export const countAlike = (all: readonly ExpertParallel[]): number => countAlike
 export class ExpertParallel<P extends string = string, S extends string = never> {
   static {
     insideOf = (ep) => ep.#rounds;
-    countAlikeOf = (all) => {
+    alignRoundsOf = (all) => {
       const counted = Math.min(...all.map((ep) => ep.#doneBefore));
       for (const ep of all) ep.#doneBefore = counted;
       return counted;
@@ -104,7 +101,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
   /** Which of them the next round takes. */
   #next = 0;
   #disposed = false;
-  readonly #notAtRenewal: () => void;
+  #detach = (): void => {};
   readonly #waitMs: number;
   /** Why no further round can run: what `synchronize` threw. */
   #loss: unknown = null;
@@ -114,7 +111,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
   #doneBefore = 0;
   #maskings = 0;
 
-  private constructor({ world, layer, split, choice, memory, rounds, waitMs, placing, agreed }: Made<P | S>) {
+  private constructor({ world, layer, split, choice, memory, rounds, waitMs, placing }: Made<P | S>) {
     this.world = world;
     this.shape = layer;
     this.split = split;
@@ -128,10 +125,6 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     this.#layer = layerHere(world.circle, rounds);
     this.#placing = placing;
     this.#waitMs = waitMs;
-    this.#notAtRenewal = world.freeAtRenewal(
-      () => this.#free(),
-      layer.masks ? this.#maskable(waitMs, agreed) : null,
-    );
   }
 
   /**
@@ -144,8 +137,8 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     if (!(world instanceof World)) {
       throw new ArgumentError('world', world, 'what World.local or World.join gives');
     }
-    world.requireWhole();
     const layer = layerOf(world.ranks, options);
+    if (!layer.masks) world.requireWhole();
     requireKnown('options', options, knownOptions);
     requireItsWorld(options, world);
     const { device, rank, topology } = world;
@@ -183,7 +176,9 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     if (inFlight === 2) rounds.push(await round());
     const loaded = rounds.map(({ loaded }) => loaded);
     const placing = placement === undefined ? null : await placingOf(world, layer, loaded, placement);
-    return new ExpertParallel({ world, layer, split, choice, memory, rounds, waitMs, placing, agreed });
+    const ep = new ExpertParallel({ world, layer, split, choice, memory, rounds, waitMs, placing });
+    ep.#detach = await world.attach(layer.masks ? ep.#survivesLoss(agreed) : null);
+    return ep;
   }
 
   /**
@@ -311,7 +306,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     if (repeat !== null) throw repeat;
   }
 
-  /** Frees the windows, when every rank has come here. After a loss they stay until the world is renewed, or its devices freed. */
+  /** Frees the windows, when every rank has come here. After a loss they stay until the devices of the world are freed. */
   async dispose(): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
@@ -324,7 +319,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
       );
     // A peer may still be writing into this window: nobody unmaps before all are here.
     if (!(await this.#allAreHere())) return;
-    this.#notAtRenewal();
+    this.#detach();
     await this.#free();
   }
 
@@ -427,12 +422,12 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     );
   }
 
-  #maskable(waitMs: number, agreed: object): Maskable {
+  #survivesLoss(agreed: object): SurvivesLoss {
     const { device } = this.world;
     const turns = this.#rounds.length;
     let begun = 0;
     return {
-      waitMs,
+      waitMs: this.#waitMs,
       count: async () => {
         const stream = device.createStream();
         const counts = await Promise.all(this.#rounds.map(({ loaded }) => loaded.rounds(stream)));
@@ -511,6 +506,4 @@ interface Made<P extends string> {
   readonly waitMs: number;
   readonly rounds: readonly [RoundInFlight<P>, ...RoundInFlight<P>[]];
   readonly placing: Placing | null;
-  /** What is the same on all ranks. */
-  readonly agreed: object;
 }

@@ -143,7 +143,7 @@ export interface ExpertParallelOptions<P extends string = string> {
    */
   readonly waitMs?: number;
   /**
-   * The fate of the layer when ranks are lost. Default 'throw': its rounds are over, and `world.renew` goes on. With 'mask' it
+   * The fate of the layer when ranks are lost. Default 'throw': its rounds are over, and so is the world. With 'mask' it
    * goes on itself, windows and captured graphs as they are: `world.mask` leaves the ranks out, and so does `synchronize` of its own
    * accord (docs/worlds.md#masks). Where families cannot, `create` says so: NVSHMEM, ranks that share tokens.
    */
@@ -295,7 +295,7 @@ export async function requireSameEverywhere(world: World, mine: object): Promise
   const all = await world.allGather(new TextEncoder().encode(text), 'comparing shapes');
   for (const [rank, bytes] of all.entries()) {
     const theirs = new TextDecoder().decode(bytes);
-    if (theirs === text) continue;
+    if (theirs === text || world.masked.includes(rank)) continue;
     const other = JSON.parse(theirs) as Record<string, unknown>;
     const own = mine as Record<string, unknown>;
     // What only one of the two has counts as well.

@@ -6,9 +6,9 @@ import {
   RankLostError,
   type RendezvousError,
   requireArray,
+  requireFlag,
   requireFunction,
   requireInteger,
-  requireOneOf,
   requireText,
 } from '../../base/errors.js';
 import {
@@ -20,8 +20,6 @@ import {
   MAX_PAYLOAD,
   MAX_RANKS,
   type Seat,
-  type TakesIn,
-  takesIn,
 } from './exchange.js';
 
 /** A lost rank, or the loss of the process that hosts the rendezvous when that is not a rank. */
@@ -39,13 +37,13 @@ export interface CircleOptions {
 export const DEFAULT_TIMEOUT_MS = 60_000;
 
 /**
- * A rank's way to the place where its circle meets, whatever hosts that. What comes over it, it tells the circle of these days. One
- * link serves all circles of a world, one after the other.
+ * A rank's way to the place where its circle meets, whatever hosts that. One link serves all circles of a world, one after the other:
+ * it tells the present one what comes.
  */
 export interface Link {
-  /** A call, which the circle hears to be `completed`, `failed` or `lost`; a renewal `renewed`, `lost` or `ended`. */
+  /** Makes a call. The circle's events say how it ends: `completed`, `failed` or `lost`; a regrouping `regrouped`, `lost` or `ended`. */
   arrive(call: Call): void;
-  /** Says that ranks are lost, this one or others. The circle hears that they are `lost`. */
+  /** Says that ranks are lost, this one or others. The circle's events have it as `lost`. */
   giveUp(ranks: readonly number[], reason: string): void;
   /** Leaves in good order, and lets go of everything. Nothing is heard any more. */
   leave(): Promise<void>;
@@ -53,14 +51,14 @@ export interface Link {
   keepAlive(yes: boolean): void;
 }
 
-/** What a circle hears over its link: what is said to a seat where it meets, and what becomes of that place. */
-export interface Hearer extends Omit<Seat, 'lost' | 'renewed'> {
+/** The events of a link: what is said to a seat where the circle meets, and what becomes of that place. */
+export interface CircleEvents extends Omit<Seat, 'lost' | 'regrouped'> {
   lost(loss: Loss | CircleLoss): void;
-  /** These go on, this one as `rank`. The circle that hears it is over; the next one says that it hears. */
-  renewed(origins: readonly number[], rank: number): void;
+  /** The ranks of these origins go on, this one as `rank`. This circle is over; the next one sets its own events. */
+  regrouped(origins: readonly number[], rank: number): void;
   /** The place is gone with a rank that left: no call can complete any more, yet nobody needs alarm. */
   departed(departed: Departed): void;
-  /** The place is gone, and with it every renewal. */
+  /** The place is gone: nobody can regroup any more. */
   ended(error: Error): void;
 }
 
@@ -69,11 +67,11 @@ type Departed = Omit<Loss, 'operation'> | RendezvousError;
 
 /** A link to another process. */
 export interface FarLink extends Link {
-  /** Sets who hears what comes, from now on. */
-  hear(hearer: Hearer): void;
+  /** Sets the events that are called from now on. */
+  hear(events: CircleEvents): void;
 }
 
-interface Renewal {
+interface Regrouping {
   resolve(next: Circle): void;
   reject(error: Error): void;
 }
@@ -127,7 +125,7 @@ export abstract class Circle {
   readonly rank: number;
   /** How many ranks there are. */
   readonly ranks: number;
-  /** By rank: what it was numbered when the world began; newcomers have higher numbers. It differs in a circle that was renewed. */
+  /** By rank: its number when the world began. A rank that was admitted later has a higher one. */
   readonly origins: readonly number[];
   readonly #timeoutMs: number;
   readonly #link: Link;
@@ -136,13 +134,14 @@ export abstract class Circle {
   readonly #listeners = new Set<(loss: CircleLoss) => void>();
   readonly #abort = new AbortController();
   #calls = 0;
-  #newcomers = 0;
-  #rejoining = 0;
+  #outsiders = 0;
   /** A process that left and took the meeting place with it. */
   #departed: Departed | undefined;
   #disposal: Promise<void> | undefined;
-  #renewal: Renewal | undefined;
-  /** Why the world cannot be renewed. */
+  #regrouping: Regrouping | undefined;
+  /** Aborted when this rank leaves, which ends `rejoin`. */
+  readonly #leaving = new AbortController();
+  /** Why nobody can regroup. */
   #ended: Error | undefined;
   #next: Circle | undefined;
 
@@ -160,19 +159,14 @@ export abstract class Circle {
     return this;
   }
 
-  /** This circle, or what it was renewed to last. */
+  /** This circle, or the one in which its ranks went on last. */
   get latest(): Circle {
     return this.#next?.latest ?? this;
   }
 
-  /** How many newcomers wait for the next renewal, as far as this rank has heard. */
-  get newcomers(): number {
-    return this.#newcomers;
-  }
-
-  /** How many ranks wait that come back. */
-  get rejoining(): number {
-    return this.#rejoining;
+  /** How many outsiders wait to be admitted, as far as this rank has heard. */
+  get outsiders(): number {
+    return this.#outsiders;
   }
 
   /** Whether the others have lost this rank, which runs: it can `rejoin`. */
@@ -222,7 +216,7 @@ export abstract class Circle {
     this.#link.giveUp([this.rank], reason);
   }
 
-  /** Says the same of a rank whose program has failed. Of no effect where it has left. @internal */
+  /** Says that this rank cannot go on, since its program has failed. Of no effect where it has left. @internal */
   fail(reason: string): void {
     if (this.#disposal === undefined) this.#link.giveUp([this.rank], reason);
   }
@@ -240,28 +234,29 @@ export abstract class Circle {
   }
 
   /**
-   * Of a rank that the others have lost, though it runs: waits until they take it in again, and gives the circle in which they do.
-   * It has another number then, and another origin.
+   * Waits, as a rank that the others have lost though it runs, until they admit it again, and gives the circle in which they do.
+   * This rank has another number there, and another origin.
    */
   async rejoin(): Promise<Circle> {
     if (!this.out || this.#next !== undefined) throw new HeddleError('HEDDLE_NOT_OUT', notOut(this.rank));
-    this.#next = await this.waitOutside();
-    passing('rejoin', 'taken in');
+    this.#requireOpen();
+    this.#next = await this.waitOutside(this.#leaving.signal);
+    passing('rejoin', 'admitted');
     return this.#next;
   }
 
-  /** Waits until those that have lost this rank take it in. */
-  protected abstract waitOutside(): Promise<Circle>;
+  /** Waits until the ranks that have lost this one admit it. Rejects once the signal is aborted. */
+  protected abstract waitOutside(leaving: AbortSignal): Promise<Circle>;
 
   /**
-   * Goes on without the ranks that were lost or have left: a circle of those that are left, in the same order, and behind them
-   * of those that wait and are to be taken in: newcomers, unless it says something else. Every rank that is left calls it; one that
-   * does not come within `timeoutMs` is lost too. This circle is over then, and nothing is to be disposed of.
-   * @throws where the process that hosts the rendezvous is gone.
+   * Goes on without the ranks that were lost or have left: gives a circle of those that are left, in the same order. Behind them it has
+   * the outsiders that wait, if `admit` says so, the same on all ranks. Every rank that is left calls it; one that does not come within
+   * `timeoutMs` is lost too. This circle is over then, and nothing is to be disposed of.
+   * @throws RendezvousError where the process that hosts the rendezvous is gone.
    */
-  async renew(timeoutMs = this.#timeoutMs, who: TakesIn = 'newcomers'): Promise<Circle> {
+  async regroup(timeoutMs = this.#timeoutMs, admit = false): Promise<Circle> {
     requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
-    requireOneOf('takesIn', who, takesIn);
+    requireFlag('admit', admit);
     this.#requireOpen();
     const own = this.#ownLoss;
     if (own) throw own;
@@ -269,10 +264,11 @@ export abstract class Circle {
     this.#rejectAll(() => this.#disposed());
     const id = this.#calls++;
     return new Promise((resolve, reject) => {
-      this.#renewal = { resolve, reject };
+      this.#regrouping = { resolve, reject };
       this.#keepWaiting();
-      passing('renewal', 'called');
-      this.#link.arrive({ id, kind: who, operation: 'renewal', bytes: new Uint8Array(0), timeoutMs });
+      passing('regroup', 'called');
+      const kind = admit ? 'admit' : 'regroup';
+      this.#link.arrive({ id, kind, operation: 'regrouping', bytes: new Uint8Array(0), timeoutMs });
     });
   }
 
@@ -287,7 +283,8 @@ export abstract class Circle {
 
   async #dispose(): Promise<void> {
     this.#rejectAll(() => this.#disposed());
-    this.#failRenewal(() => this.#disposed());
+    this.#failRegrouping(() => this.#disposed());
+    this.#leaving.abort(this.#disposed());
     this.#listeners.clear();
     await this.leave();
   }
@@ -298,8 +295,8 @@ export abstract class Circle {
 
   /** A world disposes of its circle when its program returns: who comes after that was mostly not awaited. */
   #disposed(): DisposedError {
-    const remedy = this.#renewal
-      ? 'its world is renewed: use what renew() gives'
+    const remedy = this.#regrouping
+      ? 'its ranks go on in another: use what regroup() gives'
       : 'await every call before the program of its world returns, or make a new world';
     return new DisposedError(`rank ${this.rank}'s circle`, remedy);
   }
@@ -325,7 +322,7 @@ export abstract class Circle {
     });
   }
 
-  protected readonly hears: Omit<Hearer, 'renewed'> = {
+  protected readonly events: Omit<CircleEvents, 'regrouped'> = {
     completed: (id, parts) => {
       const call = this.#take(id);
       if (call === undefined) return;
@@ -341,12 +338,11 @@ export abstract class Circle {
       this.#abort.abort(loss);
       for (const listener of this.#listeners) this.#tell(listener, loss);
       const own = this.#ownLoss;
-      if (own) this.#failRenewal(() => own);
+      if (own) this.#failRegrouping(() => own);
       this.#rejectAll((operation) => this.#lossIn(operation));
     },
-    waiting: (newcomers, rejoining) => {
-      this.#newcomers = newcomers;
-      this.#rejoining = rejoining;
+    waiting: (outsiders) => {
+      this.#outsiders = outsiders;
     },
     departed: (departed) => {
       this.#departed = departed;
@@ -354,35 +350,35 @@ export abstract class Circle {
     },
     ended: (error) => {
       this.#ended = error;
-      this.#failRenewal(() => error);
+      this.#failRegrouping(() => error);
     },
   };
 
-  /** Those that are left go on in the next circle. */
+  /** The ranks that are left go on in the next circle. */
   protected goOn(next: Circle): void {
     this.#next = next;
     this.#disposal = Promise.resolve();
     this.#link.keepAlive(false);
-    passing('renewal', 'completed');
-    this.#renewal?.resolve(next);
+    passing('regroup', 'completed');
+    this.#regrouping?.resolve(next);
   }
 
-  /** The renewal came to nothing; a further one would for the same reason. */
-  #failRenewal(why: () => Error): void {
-    const renewal = this.#renewal;
-    if (renewal === undefined) return;
-    this.#renewal = undefined;
+  /** The regrouping came to nothing; a further one would for the same reason. */
+  #failRegrouping(why: () => Error): void {
+    const regrouping = this.#regrouping;
+    if (regrouping === undefined) return;
+    this.#regrouping = undefined;
     this.#keepWaiting();
-    renewal.reject(why());
+    regrouping.reject(why());
   }
 
-  /** That this rank is the one that the others have lost. */
+  /** The loss of this very rank, where the others have lost it. */
   get #ownLoss(): CircleLoss | undefined {
     return this.#losses.find((loss) => loss instanceof RankLostError && loss.ranks.includes(this.rank));
   }
 
   #requireOpen(): void {
-    if (this.#disposal || this.#renewal) throw this.#disposed();
+    if (this.#disposal || this.#regrouping) throw this.#disposed();
   }
 
   #rejectAll(why: (operation: string) => Error): void {
@@ -417,7 +413,7 @@ export abstract class Circle {
   }
 
   #keepWaiting(): void {
-    this.#link.keepAlive(this.#pending.size > 0 || this.#renewal !== undefined);
+    this.#link.keepAlive(this.#pending.size > 0 || this.#regrouping !== undefined);
   }
 }
 
@@ -440,7 +436,7 @@ function toError(loss: Loss): RankLostError {
 }
 
 /**
- * The points that a rank passes when it joins a world, makes something there with the others, renews it or leaves. Tests make a
+ * The points that a rank passes when it joins a world, makes something there with the others, goes on without some of them, or leaves. Tests make a
  * rank fall at each of them. Nobody else listens, and then a point costs a comparison.
  */
 let listener: ((what: string, step: string) => void) | null = null;

@@ -10,8 +10,13 @@ export interface JoinOptions extends CircleOptions {
   readonly rank?: number;
   readonly ranks?: number;
   readonly localRank?: number;
-  /** The name of this rank's node, where it is not to be found out; every rank must say one then. */
-  readonly node?: string;
+  /** How many places there are for ranks, default `ranks`: the first `ranks` begin, others may come. The same on every rank. */
+  readonly places?: number;
+  /**
+   * How many equal nodes of consecutive ranks the places make, the same on every rank. Default: found out; 1 where places are empty,
+   * or this process takes one.
+   */
+  readonly nodes?: number;
   /** 'host:port' of the rendezvous. */
   readonly address?: string;
   /** 'etcd://host:port/prefix': the ranks meet there instead. */
@@ -19,13 +24,8 @@ export interface JoinOptions extends CircleOptions {
   /** Names the world; all its ranks must say the same. */
   readonly world?: string;
   /**
-   * The name of a group of newcomers, which waits until the ranks of a world that runs take it in by `renew`. `rank` and `ranks`
-   * count in the group then, 0 and 1 where nobody says so.
-   */
-  readonly newcomer?: string;
-  /**
-   * Takes the place of rank `rank` in a world that runs and has left it out. What it says names this process. The world that is joined is
-   * one outside: layers are made in it alone, and `World.rejoin` waits until the others take it in.
+   * Takes the empty place `rank` of a world that runs. The text names this process. The world that is joined is one outside: layers are
+   * made in it alone, and `World.rejoin` waits until the others admit it.
    */
   readonly rejoin?: string;
   /** At least 16 characters; required when the address is not loopback. */
@@ -42,10 +42,10 @@ export interface JoinOptions extends CircleOptions {
   readonly environment?: Environment;
 }
 
-/** A process's place in its world, as its launcher's environment and these options tell it. Of a newcomer `rank` and `ranks` count in its group. */
+/** A process's place in its world, as its launcher's environment and these options tell it. */
 export interface Membership
   extends Required<Pick<JoinOptions, 'rank' | 'ranks' | 'world' | 'hosted'>>,
-    Told<'newcomer' | 'rejoin' | 'localRank' | 'node' | 'secret'> {
+    Told<'places' | 'nodes' | 'rejoin' | 'localRank' | 'secret'> {
   /** The name of the launcher, for messages. */
   readonly launcher: string;
   /** The kind of the ranks' devices, where it is given. */
@@ -57,8 +57,14 @@ export interface Membership
   readonly etcd: EtcdAddress | undefined;
 }
 
-/** The same, and how long the process waits for the others. */
-export type Place = Membership & Required<Pick<JoinOptions, 'timeoutMs' | 'lossTimeoutMs'>>;
+/** A membership with its defaults, and how long the process waits for the others. */
+export interface Place extends Membership, Required<Pick<JoinOptions, 'timeoutMs' | 'lossTimeoutMs'>> {
+  readonly places: number;
+  /** The name of the process, by which its launcher knows it again when it comes back. */
+  readonly name: string;
+  /** It waits to be admitted. */
+  readonly outside: boolean;
+}
 
 type Told<Name extends keyof JoinOptions> = { readonly [N in Name]: JoinOptions[N] | undefined };
 
@@ -133,18 +139,15 @@ const LAUNCHERS: readonly Launcher[] = [
 
 /**
  * Reads this process's place from the environment: the first of HEDDLE_*, torchrun, Open MPI, PMI, PMIx and
- * Slurm whose rank variable is set; a newcomer needs none. HEDDLE_RENDEZVOUS, HEDDLE_ADDRESS, HEDDLE_SECRET, HEDDLE_LOCAL_RANK, HEDDLE_NODE, HEDDLE_DEVICE,
- * HEDDLE_NEWCOMER, HEDDLE_REJOIN, HEDDLE_RANKS_HERE and HEDDLE_WORLD_ID count under every launcher. `named`: of a newcomer that needs no
- * variable to be one.
+ * Slurm whose rank variable is set. HEDDLE_RENDEZVOUS, HEDDLE_ADDRESS, HEDDLE_SECRET, HEDDLE_LOCAL_RANK, HEDDLE_PLACES, HEDDLE_NODES,
+ * HEDDLE_DEVICE, HEDDLE_REJOIN, HEDDLE_RANKS_HERE and HEDDLE_WORLD_ID count under every launcher.
  */
-export function readEnvironment(environment: Environment = process.env, named?: string): Membership {
+export function readEnvironment(environment: Environment = process.env): Membership {
   const get = (name: string) => {
     const value = environment[name];
     return value === undefined ? undefined : requireText(name, value) || undefined;
   };
-  const newcomer = named ?? get('HEDDLE_NEWCOMER');
-  const found = LAUNCHERS.find(({ rank }) => get(rank) !== undefined);
-  const launcher = found ?? (newcomer === undefined ? undefined : LAUNCHERS[0]!);
+  const launcher = LAUNCHERS.find(({ rank }) => get(rank) !== undefined);
   if (launcher === undefined) {
     throw new UnavailableError(
       'this process was not started as a rank of a world: none of the variables of heddle run, torchrun, Open MPI, PMI or Slurm is set',
@@ -158,25 +161,26 @@ export function readEnvironment(environment: Environment = process.env, named?: 
     if (n === null) throw new ArgumentError(name, value, `an integer from ${min} to ${max}${because}`);
     return n;
   };
+  const ifSet = (name: string, min: number, max: number, because = '') =>
+    get(name) === undefined ? undefined : number(name, min, max, because);
 
   const sizeName = first(launcher.ranks);
-  if (sizeName === undefined && found !== undefined) {
+  if (sizeName === undefined) {
     throw new ArgumentError(launcher.ranks[0]!, undefined, `set, because ${launcher.rank} is set`);
   }
-  const ranks = sizeName === undefined ? 1 : number(sizeName, 1, MAX_RANKS, '');
-  const inWorld = sizeName === undefined ? '' : `, because ${sizeName} is ${ranks}`;
-  const rank = found === undefined ? 0 : number(launcher.rank, 0, ranks - 1, inWorld);
+  const ranks = number(sizeName, 1, MAX_RANKS, '');
+  const places = ifSet('HEDDLE_PLACES', ranks, MAX_RANKS, `, because ${sizeName} is ${ranks}`);
+  const rejoin = get('HEDDLE_REJOIN');
+  const all = rejoin === undefined ? ranks : (places ?? ranks);
+  const inWorld = `, because ${all === ranks ? sizeName : 'HEDDLE_PLACES'} is ${all}`;
+  const rank = number(launcher.rank, 0, all - 1, inWorld);
   const localName = first(['HEDDLE_LOCAL_RANK', ...launcher.localRank]);
-  const localRank =
-    localName === undefined ? undefined : number(localName, 0, maxLocalRank(newcomer, ranks), inWorld);
+  const localRank = localName === undefined ? undefined : number(localName, 0, all - 1, inWorld);
 
   const device = get('HEDDLE_DEVICE');
   if (device !== undefined && device !== 'cuda' && device !== 'sim')
     throw new ArgumentError('HEDDLE_DEVICE', device, "'cuda' or 'sim'");
-  const ranksHere =
-    get('HEDDLE_RANKS_HERE') === undefined
-      ? 1
-      : number('HEDDLE_RANKS_HERE', 1, ranks - rank, `, the ranks from ${rank} on`);
+  const ranksHere = ifSet('HEDDLE_RANKS_HERE', 1, all - rank, `, the ranks from ${rank} on`) ?? 1;
 
   const job = launcher.job.map(get).filter((part) => part !== undefined);
   const world = get('HEDDLE_WORLD_ID') ?? (job.length > 0 ? `${launcher.name} ${job.join('.')}` : 'world');
@@ -185,16 +189,15 @@ export function readEnvironment(environment: Environment = process.env, named?: 
   const rendezvous = get('HEDDLE_RENDEZVOUS');
   const etcd = rendezvous === undefined ? undefined : parseEtcdAddress('HEDDLE_RENDEZVOUS', rendezvous);
   const address =
-    etcd?.endpoints[0] ??
-    findAddress(get, launcher, newcomer, oneMachine, job.length > 0 ? world : undefined);
+    etcd?.endpoints[0] ?? findAddress(get, launcher, oneMachine, job.length > 0 ? world : undefined);
   return {
     launcher: launcher.name,
     rank,
     ranks,
-    newcomer,
-    rejoin: get('HEDDLE_REJOIN'),
+    places,
+    nodes: ifSet('HEDDLE_NODES', 1, places ?? ranks),
+    rejoin,
     localRank,
-    node: get('HEDDLE_NODE'),
     device,
     ranksHere,
     address,
@@ -205,10 +208,6 @@ export function readEnvironment(environment: Environment = process.env, named?: 
   };
 }
 
-/** A newcomer counts in its group, but its machine may have more ranks. */
-export const maxLocalRank = (newcomer: string | undefined, ranks: number): number =>
-  (newcomer === undefined ? ranks : MAX_RANKS) - 1;
-
 /**
  * How far above MASTER_PORT the rendezvous listens: that port itself is torch's own, and the ones right
  * after it are those that people give to their next job.
@@ -218,18 +217,16 @@ const ABOVE_MASTER_PORT = 1000;
 function findAddress(
   get: (name: string) => string | undefined,
   launcher: Launcher,
-  newcomer: string | undefined,
   oneMachine: boolean,
   job: string | undefined,
 ): Address {
   const given = get('HEDDLE_ADDRESS');
   if (given !== undefined) return parseAddress('HEDDLE_ADDRESS', given);
-  if (launcher.rank === 'HEDDLE_RANK' || newcomer !== undefined) {
-    const because = newcomer === undefined ? launcher.rank : 'HEDDLE_NEWCOMER';
+  if (launcher.rank === 'HEDDLE_RANK') {
     throw new ArgumentError(
       'HEDDLE_ADDRESS',
       undefined,
-      `set to the 'host:port' of the rendezvous, because ${because} is`,
+      `set to the 'host:port' of the rendezvous, because ${launcher.rank} is`,
     );
   }
 

@@ -2,7 +2,7 @@
 import { openSync, writeSync } from 'node:fs';
 import { FileError, requireFunction } from '../../base/errors.js';
 
-/** What happened to a world. Ranks are numbered as in the world that it happened to. */
+/** What happened to a world. */
 export type WorldEvent = {
   readonly rank: number;
   readonly ranks: number;
@@ -14,9 +14,7 @@ export type WhatHappened =
   | { readonly kind: 'lost'; readonly lost: readonly number[]; readonly why: string }
   /** Rounds leave these ranks out from now on: all of them, also those of before. */
   | { readonly kind: 'masked'; readonly masked: readonly number[] }
-  /** This is a new world; by rank its ranks' numbers in the one before it, −1 of a newcomer. */
-  | { readonly kind: 'renewed'; readonly was: readonly number[] }
-  /** These ranks of a new world are newcomers; or they have come back to this one. */
+  /** These ranks take part again, or have taken places that were empty. */
   | { readonly kind: 'joined'; readonly joined: readonly number[] }
   /** Weights of so many experts have come to this rank. */
   | { readonly kind: 'moved'; readonly experts: number; readonly bytes: number; readonly ms: number }
@@ -25,7 +23,7 @@ export type WhatHappened =
 
 type Listener = (event: WorldEvent) => void;
 
-/** Of a rank, over all worlds that it is renewed to. */
+/** The listeners of a rank, and its file. */
 export class WorldEvents {
   readonly #listeners = new Set<Listener>();
   readonly #file = eventsFile();

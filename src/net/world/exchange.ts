@@ -9,15 +9,14 @@ export const MAX_NAME = 200;
 /** The longest delay that a timer of Node.js takes. */
 export const LONGEST_TIMEOUT_MS = 2 ** 31 - 1;
 
-/** Those that wait and are taken in by a renewal: processes that are to be ranks of a new world, or ranks that were left out of this one. */
-export const takesIn = ['newcomers', 'rejoining', 'nobody'] as const;
-export type TakesIn = (typeof takesIn)[number];
-
-/** The kinds of a call: wait for all, also gather everybody's bytes, gather those of whoever comes, or go on without those that are gone and with those that it takes in. */
-export const kinds = ['barrier', 'allGather', 'survey', ...takesIn] as const;
+/**
+ * The kinds of a call: wait for all; also gather everybody's bytes; gather those of whoever comes; go on without the ranks that are
+ * gone; and the same with the outsiders that wait.
+ */
+export const kinds = ['barrier', 'allGather', 'survey', 'regroup', 'admit'] as const;
 export type CallKind = (typeof kinds)[number];
 
-const takenInBy = (kind: CallKind): TakesIn | null => takesIn.find((who) => who === kind) ?? null;
+const regroups = (kind: CallKind): boolean => kind === 'regroup' || kind === 'admit';
 
 /** One rank's arrival at a call. `id` is that rank's own number for it; answers carry it back. */
 export interface Call {
@@ -41,24 +40,18 @@ export interface Seat {
   completed(id: number, parts: readonly Uint8Array[]): void;
   /** A call can never complete, because ranks that it needs left in good order. */
   failed(id: number, loss: Loss): void;
-  /** Ranks were lost, so that every call but a renewal fails, pending or later. Said once for each loss. */
+  /** Ranks were lost, so that every call but a regrouping fails, pending or later. Said once for each loss. */
   lost(loss: Loss): void;
-  /** A renewal is complete: the rank goes on in the next exchange, where it has this number. */
-  renewed(next: Exchange, rank: number): void;
-  /** So many newcomers wait to be taken in, and so many ranks that come back. */
-  waiting(newcomers: number, rejoining: number): void;
+  /** The rank goes on in the next exchange, where it has this number. */
+  regrouped(next: Exchange, rank: number): void;
+  /** So many outsiders wait to be admitted. */
+  waiting(outsiders: number): void;
 }
 
-/** A process that waits to be taken in. Those of a group, by its name, are taken in together, when all ranks of it are there. */
-export interface Newcomer {
-  readonly group: string;
-  /** In its group, and how many that has. */
-  readonly rank: number;
-  readonly ranks: number;
-  /** It was a rank of this world, or takes the place of one. */
-  readonly rejoins: boolean;
-  renewed: Seat['renewed'];
-  /** Nobody can take it in any more. `why` completes 'the rendezvous says that …'. */
+/** A rank that waits to be admitted: it was lost, or takes a place that is empty. */
+export interface Outsider {
+  regrouped: Seat['regrouped'];
+  /** Nobody can admit it any more. `why` completes 'the rendezvous says that …'. */
   over(why: string): void;
 }
 
@@ -66,8 +59,7 @@ export interface Newcomer {
 interface Round {
   readonly key: string;
   readonly operation: string;
-  /** Of a renewal, which needs only those that are left. */
-  readonly takesIn: TakesIn | null;
+  readonly kind: CallKind;
   readonly arrived: Map<number, Call>;
   deadline: number;
   timer: ReturnType<typeof setTimeout> | undefined;
@@ -83,7 +75,7 @@ const stoodStillMs = 50;
  * Where the ranks of one world meet: it matches their calls, bounds their waits and spreads the news of a
  * loss. It knows nothing of sockets, so ranks in one process and ranks across machines share every rule.
  *
- * A lost rank never comes back, and every call needs every rank; so after a loss each call fails at once. Only a renewal
+ * A lost rank never comes back, and every call needs every rank; so after a loss each call fails at once. Only regrouping
  * needs no more than those that are left: they go on in an exchange of their own.
  */
 export class Exchange {
@@ -93,10 +85,8 @@ export class Exchange {
   readonly #lost = new Set<number>();
   #whyLost = '';
   #next: Exchange | null = null;
-  /** A new world than that which began: ranks of the old one have no place in it to come back to. */
-  #isNew = false;
   /** By origin, in the order in which they came. */
-  readonly #newcomers = new Map<number, Newcomer>();
+  readonly #outsiders = new Map<number, Outsider>();
   /** What ranks have said in surveys since all last met, and those that wait for the others' words. */
   readonly #said = new Map<number, Uint8Array>();
   readonly #surveys = new Map<
@@ -145,35 +135,39 @@ export class Exchange {
   sit(rank: number, seat: Seat): void {
     this.#seats.set(rank, seat);
     if (this.#lost.size > 0) seat.lost({ ranks: this.lost, operation: BETWEEN_CALLS, why: this.#whyLost });
-    if (this.#newcomers.size > 0) seat.waiting(...this.#waiting);
+    if (this.#outsiders.size > 0) seat.waiting(this.#outsiders.size);
   }
 
-  /** A newcomer is ready. It is called `origin` from then on, as nobody else was before. */
-  wait(origin: number, newcomer: Newcomer): void {
-    this.#newcomers.set(origin, newcomer);
-    this.#refuseOldRanks();
-    this.#tellOfNewcomers();
-    this.#endIfAllAreGone();
+  /** Whether every rank has left or is lost. */
+  get over(): boolean {
+    return this.#numbers.every((rank) => this.#isGone(rank));
   }
 
-  /** A newcomer waits no more. Of no effect on others. */
+  /** An outsider waits. It is called `origin` from then on, as nobody else was before. */
+  wait(origin: number, outsider: Outsider): void {
+    this.#outsiders.set(origin, outsider);
+    this.#tellWaiting();
+    this.#endIfOver();
+  }
+
+  /** An outsider waits no more. Of no effect on others. */
   withdraw(origin: number): void {
-    if (this.#newcomers.delete(origin)) this.#tellOfNewcomers();
+    if (this.#outsiders.delete(origin)) this.#tellWaiting();
   }
 
   arrive(rank: number, call: Call): void {
-    const renewal = takenInBy(call.kind) !== null;
+    const regrouping = regroups(call.kind);
     // The rank has been told, or is about to hear it.
-    if (renewal ? this.#lost.has(rank) : this.#lost.size > 0) return;
+    if (regrouping ? this.#lost.has(rank) : this.#lost.size > 0) return;
     if (call.kind === 'survey') {
       this.#survey(rank, call);
       return;
     }
     const round = this.#roundFor(rank, call);
     round.arrived.set(rank, call);
-    if (renewal) {
+    if (regrouping) {
       this.#bound(round, call.timeoutMs);
-      this.#renewIfAllAreHere();
+      this.#regroupIfAllAreHere();
       return;
     }
     if (round.arrived.size === this.#ranks) {
@@ -193,9 +187,9 @@ export class Exchange {
   leave(rank: number): void {
     if (this.#lost.has(rank) || this.#left.has(rank)) return;
     this.#left.add(rank);
-    for (const round of [...this.#rounds]) if (round.takesIn === null) this.#failIfSomeoneLeft(round);
-    this.#renewIfAllAreHere();
-    this.#endIfAllAreGone();
+    for (const round of [...this.#rounds]) if (!regroups(round.kind)) this.#failIfSomeoneLeft(round);
+    this.#regroupIfAllAreHere();
+    this.#endIfOver();
   }
 
   /** A rank says that these are lost. One that is lost itself is not believed: who speaks first is right. */
@@ -215,7 +209,7 @@ export class Exchange {
     for (const { operation, arrived } of this.#rounds) {
       for (const rank of arrived.keys()) if (!doing.has(rank)) doing.set(rank, operation);
     }
-    for (const round of [...this.#rounds]) if (round.takesIn === null) this.#close(round);
+    for (const round of [...this.#rounds]) if (!regroups(round.kind)) this.#close(round);
     this.#endSurveys();
     for (const [rank, seat] of this.#seats) {
       if (this.#left.has(rank)) continue;
@@ -225,30 +219,25 @@ export class Exchange {
       fresh.map((rank) => this.origins[rank]!),
       why,
     );
-    this.#renewIfAllAreHere();
-    this.#endIfAllAreGone();
+    this.#regroupIfAllAreHere();
+    this.#endIfOver();
   }
 
   /**
-   * Those go on, as all have agreed, and some of them may be newcomers. A newcomer's copy of an exchange hears it so, as it does not
-   * know of the calls before.
+   * Goes on with the ranks and outsiders of these origins, as all have agreed. An outsider's copy of an exchange, which does not know
+   * of the calls before, is told so.
    */
-  become(
-    origins: readonly number[],
-    isNew = !origins.some((origin) => this.#newcomers.get(origin)?.rejoins),
-  ): Exchange {
+  become(origins: readonly number[]): Exchange {
     this.close();
     const next = new Exchange(origins.length, origins);
     this.#next = next;
-    next.#isNew = this.#isNew || isNew;
     next.onLost = this.onLost;
     next.onLate = this.onLate;
-    for (const [origin, newcomer] of this.#newcomers)
-      if (!origins.includes(origin)) next.#newcomers.set(origin, newcomer);
+    for (const [origin, outsider] of this.#outsiders)
+      if (!origins.includes(origin)) next.#outsiders.set(origin, outsider);
     for (const [rank, origin] of origins.entries())
-      (this.#newcomers.get(origin) ?? this.#seats.get(this.origins.indexOf(origin)))?.renewed(next, rank);
-    this.#newcomers.clear();
-    next.#refuseOldRanks();
+      (this.#outsiders.get(origin) ?? this.#seats.get(this.origins.indexOf(origin)))?.regrouped(next, rank);
+    this.#outsiders.clear();
     return next;
   }
 
@@ -293,7 +282,7 @@ export class Exchange {
     const round: Round = {
       key,
       operation: call.operation,
-      takesIn: takenInBy(call.kind),
+      kind: call.kind,
       arrived: new Map(),
       deadline: Number.POSITIVE_INFINITY,
       timer: undefined,
@@ -335,7 +324,7 @@ export class Exchange {
 
   #missingFrom(round: Round): number[] {
     return this.#numbers.filter(
-      (rank) => !round.arrived.has(rank) && !(round.takesIn !== null && this.#isGone(rank)),
+      (rank) => !round.arrived.has(rank) && !(regroups(round.kind) && this.#isGone(rank)),
     );
   }
 
@@ -347,68 +336,39 @@ export class Exchange {
     return this.#lost.has(rank) || this.#left.has(rank);
   }
 
-  #renewIfAllAreHere(): void {
-    const round = [...this.#rounds].find((r) => r.takesIn !== null && this.#missingFrom(r).length === 0);
+  #regroupIfAllAreHere(): void {
+    const round = [...this.#rounds].find((r) => regroups(r.kind) && this.#missingFrom(r).length === 0);
     if (round === undefined) return;
     const members = this.#numbers.filter((rank) => !this.#isGone(rank));
     // The last one fell while it waited.
     if (members.length === 0) return;
-    const ready = this.#ready(round.takesIn!);
-    this.become([...members.map((rank) => this.origins[rank]!), ...ready], round.takesIn === 'newcomers');
+    const room = round.kind === 'admit' ? MAX_RANKS - members.length : 0;
+    const admitted = [...this.#outsiders.keys()].slice(0, room);
+    this.become([...members.map((rank) => this.origins[rank]!), ...admitted]);
   }
 
-  /** The newcomers whose groups are here, in the order in which they were, as far as there is room. */
-  #ready(who: TakesIn): number[] {
-    if (who === 'nobody') return [];
-    const room = MAX_RANKS - this.#numbers.filter((rank) => !this.#isGone(rank)).length;
-    const groups = new Map<string, number[]>();
-    const ready: number[] = [];
-    for (const [origin, { group, rank, ranks, rejoins }] of this.#newcomers) {
-      if (rejoins !== (who === 'rejoining')) continue;
-      const key = `${ranks} ${group}`;
-      const here = groups.get(key) ?? [];
-      here[rank] ??= origin;
-      groups.set(key, here);
-      if (Object.keys(here).length < ranks) continue;
-      if (ready.length + ranks <= room) ready.push(...here);
-      groups.delete(key);
-    }
-    return ready;
+  #tellWaiting(): void {
+    for (const [rank, seat] of this.#seats) if (!this.#isGone(rank)) seat.waiting(this.#outsiders.size);
   }
 
-  #tellOfNewcomers(): void {
-    for (const [rank, seat] of this.#seats) if (!this.#isGone(rank)) seat.waiting(...this.#waiting);
-  }
-
-  get #waiting(): [newcomers: number, rejoining: number] {
-    return [this.#ready('newcomers').length, this.#ready('rejoining').length];
-  }
-
-  #endIfAllAreGone(): void {
-    if (!this.#numbers.every((rank) => this.#isGone(rank))) return;
-    for (const newcomer of this.#newcomers.values())
-      newcomer.over('its world is over: all of its ranks have left or are lost');
-    this.#newcomers.clear();
-  }
-
-  #refuseOldRanks(): void {
-    if (!this.#isNew) return;
-    for (const [origin, newcomer] of this.#newcomers) {
-      if (!newcomer.rejoins) continue;
-      this.#newcomers.delete(origin);
-      newcomer.over('the others have renewed their world; come as a newcomer (HEDDLE_NEWCOMER)');
-    }
+  #endIfOver(): void {
+    if (!this.over) return;
+    for (const outsider of this.#outsiders.values())
+      outsider.over('its world is over: all of its ranks have left or are lost');
+    this.#outsiders.clear();
   }
 
   /**
    * The ranks that are lost when a round's time is over: the missing ranks, but not those that wait elsewhere, for they
-   * are alive. When all wait, some made a call that the others did not; then the fullest round is right.
+   * are alive. When all wait, some made a call that the others did not; then the fullest round is right, and of two the one in which
+   * ranks go on.
    */
   #toBlame(round: Round): number[] {
     const rounds = [...this.#rounds];
     const silent = this.#missingFrom(round).filter((rank) => !rounds.some((r) => r.arrived.has(rank)));
     if (silent.length > 0) return silent;
-    return this.#missingFrom(rounds.reduce((best, r) => (r.arrived.size > best.arrived.size ? r : best)));
+    const weight = ({ arrived, kind }: Round) => 2 * arrived.size + Number(regroups(kind));
+    return this.#missingFrom(rounds.reduce((best, r) => (weight(r) > weight(best) ? r : best)));
   }
 
   /** Tells a rank that never came from ranks in calls of different names, the usual mistake. */

@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { RankLostError, RendezvousError } from '../../base/errors.js';
 import { formatAddress } from './address.js';
 import { Channel } from './channel.js';
-import { type FarLink, type Hearer, passing } from './circle.js';
+import { type CircleEvents, type FarLink, passing } from './circle.js';
 import type { Place } from './environment.js';
 import { type Call, MAX_PAYLOAD } from './exchange.js';
 import { type Message, PROTOCOL_VERSION, ProtocolError } from './messages.js';
@@ -25,7 +25,7 @@ const LONGEST_PAUSE_MS = 1_000;
 export async function joinHost<T>(place: Place, welcomed: (link: FarLink) => T): Promise<T> {
   const { lossTimeoutMs } = place;
   requireSecret(place.address.host, place.secret);
-  const hosts = place.rank === 0 && !place.hosted && place.newcomer === undefined;
+  const hosts = place.rank === 0 && !place.hosted && !place.outside;
   const rendezvous = hosts ? await Rendezvous.listen(place) : undefined;
   passing('join', 'ready');
   const here = rendezvous ? { ...place, address: rendezvous.address } : place;
@@ -41,9 +41,9 @@ export async function joinHost<T>(place: Place, welcomed: (link: FarLink) => T):
   }
 }
 
-/** `place`: of these days, for a renewal changes rank and ranks. */
+/** `place` changes its rank and ranks where the circle regroups. */
 function linkOver(channel: Channel, place: Place, rendezvous: Rendezvous | undefined): FarLink {
-  let hearer!: Hearer;
+  let events!: CircleEvents;
   let ended = false;
   /** Whether the host is rank 0 of the present circle. The others may have gone on without it, though it runs. */
   let hostIsRank = !place.hosted;
@@ -62,26 +62,26 @@ function linkOver(channel: Channel, place: Place, rendezvous: Rendezvous | undef
           end += length;
           return bytes.slice(end - length, end);
         });
-        hearer.completed(message.id, parts);
+        events.completed(message.id, parts);
         break;
       }
       case 'failed':
-        hearer.failed(message.id, message);
+        events.failed(message.id, message);
         break;
       case 'lost':
         // The host may close the connection to a rank that is lost: it is not gone for that.
         if (message.ranks.includes(place.rank)) ended = true;
-        hearer.lost(message);
+        events.lost(message);
         break;
-      case 'renewed':
+      case 'regrouped':
         goOn(message.origins, message.rank);
         break;
       case 'waiting':
-        hearer.waiting(message.newcomers, message.rejoining);
+        events.waiting(message.outsiders);
         break;
-      case 'refused': // a newcomer, for whom the wait is over
+      case 'refused': // an outsider, for whom the wait is over
         ended = true;
-        hearer.ended(refusal(place, message.why));
+        events.ended(refusal(place, message.why));
         break;
       case 'ping':
         channel.send({ type: 'pong' });
@@ -91,8 +91,8 @@ function linkOver(channel: Channel, place: Place, rendezvous: Rendezvous | undef
           hostIsGone('it ended the rendezvous');
         } else if (!ended) {
           ended = true;
-          hearer.departed(hostIsRank ? { ranks: [0], why: 'it left the world' } : worldIsOver());
-          hearer.ended(cannotRenew());
+          events.departed(hostIsRank ? { ranks: [0], why: 'it left the world' } : worldIsOver());
+          events.ended(cannotGoOn());
         }
         break;
       default:
@@ -103,16 +103,16 @@ function linkOver(channel: Channel, place: Place, rendezvous: Rendezvous | undef
   /** The same connection serves the next circle as it did the one before. */
   function goOn(origins: readonly number[], rank: number): void {
     const ranks = origins.length;
-    if (rank >= ranks) throw new ProtocolError(`a renewal of ${ranks} ranks to rank ${rank}`);
+    if (rank >= ranks) throw new ProtocolError(`a circle of ${ranks} ranks to rank ${rank}`);
     channel.trust(ranks * MAX_PAYLOAD);
     hostIsRank &&= origins[0] === 0;
-    place = { ...place, rank, ranks, newcomer: undefined };
-    hearer.renewed(origins, rank);
+    place = { ...place, rank, ranks, outside: false };
+    events.regrouped(origins, rank);
   }
 
-  function cannotRenew(cause?: Error): RendezvousError {
+  function cannotGoOn(cause?: Error): RendezvousError {
     return new RendezvousError(
-      'the rendezvous of this world is gone with the process that hosted it, so the world cannot be renewed; ' +
+      'the rendezvous of this world is gone with the process that hosted it, so nobody can go on; ' +
         "under 'heddle run' the launcher hosts it, and any rank may be lost",
       { cause },
     );
@@ -122,8 +122,8 @@ function linkOver(channel: Channel, place: Place, rendezvous: Rendezvous | undef
     if (ended) return;
     ended = true;
     const cause = new Error(why);
-    hearer.ended(cannotRenew(cause));
-    hearer.lost(
+    events.ended(cannotGoOn(cause));
+    events.lost(
       hostIsRank ? new RankLostError([0], 'work between calls', undefined, { cause }) : worldIsOver(cause),
     );
   }
@@ -139,18 +139,14 @@ function linkOver(channel: Channel, place: Place, rendezvous: Rendezvous | undef
   }
 
   return {
-    hear(listener) {
-      hearer = listener;
+    hear(heard) {
+      events = heard;
     },
 
     arrive({ id, kind, operation, timeoutMs, bytes }: Call): void {
-      const { newcomer: group, rank, ranks, rejoin } = place;
-      if (group !== undefined) {
-        channel.send({ type: 'wait', group, rank, ranks, rejoins: rejoin !== undefined });
-        return;
-      }
       // A socket may keep what it is given; the caller may reuse its bytes as soon as the call returns.
-      channel.send({ type: 'arrive', id, kind, operation, timeoutMs }, bytes.slice());
+      if (place.outside) channel.send({ type: 'wait', name: place.name });
+      else channel.send({ type: 'arrive', id, kind, operation, timeoutMs }, bytes.slice());
     },
 
     giveUp(ranks: readonly number[], reason: string): void {
@@ -191,18 +187,16 @@ async function reach<T>(place: Place, welcomed: (channel: Channel) => T): Promis
   }
 }
 
-function refusal({ rank, address, newcomer }: Place, why: string): RendezvousError {
-  const who = newcomer === undefined ? `rank ${rank}` : `newcomer ${newcomer}`;
+function refusal({ name, address }: Place, why: string): RendezvousError {
   return new RendezvousError(
-    `${who} cannot join at ${formatAddress(address)}: the rendezvous says that ${why}`,
+    `${name} cannot join at ${formatAddress(address)}: the rendezvous says that ${why}`,
   );
 }
 
 /** One handshake. A refusal is a RendezvousError, anything else may pass. `welcomed` runs in the turn of the welcome, so that it misses no message after it. */
 function attempt<T>(place: Place, limitMs: number, welcomed: (channel: Channel) => T): Promise<T> {
-  const { rank, ranks, world, secret, lossTimeoutMs } = place;
-  const newcomer = place.newcomer !== undefined;
-  const join = { version: PROTOCOL_VERSION, world, rank, ranks, newcomer, lossTimeoutMs, nonce: newNonce() };
+  const { rank, ranks, world, secret, outside, lossTimeoutMs } = place;
+  const join = { version: PROTOCOL_VERSION, world, rank, ranks, outside, lossTimeoutMs, nonce: newNonce() };
   const [host, port] = [
     place.address.host === 'localhost' ? '127.0.0.1' : place.address.host,
     place.address.port,

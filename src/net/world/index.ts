@@ -30,6 +30,6 @@ export {
   type DeviceChoice,
   type JoinWorldOptions,
   type LocalWorldOptions,
-  type Maskable,
+  type SurvivesLoss,
   World,
 } from './world.js';

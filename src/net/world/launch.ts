@@ -41,11 +41,13 @@ export interface LaunchOptions {
   readonly timeoutMs?: number;
   /** How long the other ranks may take to end after one failed or a signal came, in ms. Default 5,000. */
   readonly graceMs?: number;
-  /** When a rank is lost the others go on: for programs that renew their world. */
+  /** How many places the world has, default `ranks`: more may come. */
+  readonly places?: number;
+  /** When a rank is lost the others go on: for programs whose layers leave lost ranks out. */
   readonly keepGoing?: boolean;
-  /** How often a process that failed is started anew, to wait as a newcomer until the others take it in. Default 0; more implies `keepGoing`. */
+  /** How often all ranks are started anew, in a new world, where one has failed. Default 0. */
   readonly restarts?: number;
-  /** It takes the places of its ranks in the same world instead (`World.rejoin`). */
+  /** Instead the process that failed is started anew, and takes its places in the same world (`World.rejoin`). Implies `keepGoing`. */
   readonly rejoin?: boolean;
   /** Whether each line of output begins with its process: `[rank 3] `, `[ranks 2-3] `. Default: it does. */
   readonly prefix?: boolean;
@@ -95,8 +97,8 @@ interface Exit {
 /** A process of one rank or of several. It leads a process group of its own, so that what it starts ends with it. */
 interface RankProcess {
   readonly part: Part;
-  /** Its group of newcomers, where it was started anew. */
-  readonly group: string | null;
+  /** Its name where it waits to be admitted, because it was started anew; null for one with which the world began. */
+  readonly name: string | null;
   readonly pid: number;
   readonly child: ChildProcess;
   readonly exited: Promise<Exit>;
@@ -107,13 +109,29 @@ interface RankProcess {
 }
 
 /** Ranks that were started together on this machine. */
-export type Launch = Readonly<ReturnType<typeof follow>>;
+export interface Launch {
+  /** Resolves when every rank has ended and nothing of it is left. */
+  readonly finished: Promise<LaunchResult>;
+  /** The process ids, by rank. */
+  readonly pids: readonly number[];
+  /** Passes a signal on. */
+  signal(name: NodeJS.Signals): void;
+}
 
 /** Starts ranks, with the rendezvous that they join. */
 export const Launch = { start };
 
 const knownOptions: Readonly<Record<keyof LaunchOptions, true>> = {
-  ...{ ranks: true, nodes: true, device: true, program: true, args: true, timeoutMs: true, graceMs: true },
+  ...{
+    ranks: true,
+    places: true,
+    nodes: true,
+    device: true,
+    program: true,
+    args: true,
+    timeoutMs: true,
+    graceMs: true,
+  },
   ...{
     keepGoing: true,
     restarts: true,
@@ -130,6 +148,7 @@ async function start(options: LaunchOptions): Promise<Launch> {
   requireKnown('options', options, knownOptions);
   const { graceMs = 5_000, timeoutMs, args = [] } = options;
   requireInteger('ranks', options.ranks, 1, MAX_RANKS);
+  if (options.places !== undefined) requireInteger('places', options.places, options.ranks, MAX_RANKS);
   const parts = partsOf(options);
   requireInteger('graceMs', graceMs, 0, LONGEST_TIMEOUT_MS);
   if (timeoutMs !== undefined) requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
@@ -140,8 +159,10 @@ async function start(options: LaunchOptions): Promise<Launch> {
   requireInteger('restarts', restarts, 0, Number.MAX_SAFE_INTEGER);
   requireFlag('rejoin', rejoin);
   requireFlag('prefix', prefix);
-  if (restarts > 0 && options.keepGoing === false)
-    throw new ArgumentError('keepGoing', false, 'true or left out, because restarts is given');
+  if (rejoin && restarts === 0)
+    throw new ArgumentError('restarts', restarts, '1 or more, because rejoin is true');
+  if (rejoin && options.keepGoing === false)
+    throw new ArgumentError('keepGoing', false, 'true or left out, because rejoin is true');
   const program = requireProgram(options.program);
   if (process.platform === 'win32') {
     throw new UnavailableError(
@@ -150,6 +171,60 @@ async function start(options: LaunchOptions): Promise<Launch> {
     );
   }
   const command = [...loaderArguments(program), program, ...args];
+  const { places = options.ranks, keepGoing = rejoin } = options;
+  const how = { ...options, graceMs, places, keepGoing, restarts: rejoin ? restarts : 0, prefix };
+  const begin = (timeoutMs = options.timeoutMs) =>
+    beginWorld(parts, command, { ...how, ...(timeoutMs !== undefined && { timeoutMs }) });
+  const first = await begin();
+  return rejoin || restarts === 0 ? first : again(first, begin, how, restarts);
+}
+
+/** Begins the world anew where it has failed, so many times. */
+function again(
+  first: Launch,
+  begin: (timeoutMs?: number) => Promise<Launch>,
+  { timeoutMs, onNote = () => {} }: LaunchOptions,
+  restarts: number,
+): Launch {
+  const since = performance.now();
+  let launch = first;
+  let stopped: NodeJS.Signals | null = null;
+  async function finish(): Promise<LaunchResult> {
+    const results: RankResult[] = [];
+    for (let starts = 1; ; starts++) {
+      const result = await launch.finished;
+      results.push(...result.results);
+      const { exitCode, timedOut } = result;
+      const useless = exitCode === 0 || exitCode === EXIT_LACKING || timedOut || starts > restarts;
+      const leftMs = timeoutMs === undefined ? undefined : Math.ceil(timeoutMs - (performance.now() - since));
+      if (useless || stopped !== null || (leftMs ?? 1) < 1)
+        return { ...result, seconds: secondsSince(since), results };
+      onNote(`the world begins anew, start ${starts + 1}`);
+      launch = await begin(leftMs);
+      if (stopped !== null) launch.signal(stopped);
+    }
+  }
+  return {
+    finished: finish(),
+    get pids() {
+      return launch.pids;
+    },
+    signal(name) {
+      stopped = name;
+      launch.signal(name);
+    },
+  };
+}
+
+/** Options with their defaults. `restarts`: of single processes, in their places. */
+type Begun = LaunchOptions & Required<Pick<LaunchOptions, 'graceMs' | 'places' | 'keepGoing' | 'restarts'>>;
+
+async function beginWorld(
+  parts: readonly Part[],
+  command: readonly string[],
+  options: Begun,
+): Promise<Launch> {
+  const { graceMs, places, keepGoing, prefix } = options;
   const world = randomBytes(8).toString('hex');
   const secret = randomBytes(32).toString('hex');
   const { HEDDLE_RENDEZVOUS } = process.env;
@@ -158,21 +233,22 @@ async function start(options: LaunchOptions): Promise<Launch> {
     ? await openEtcdHost({ ...of, etcd: parseEtcdAddress('HEDDLE_RENDEZVOUS', HEDDLE_RENDEZVOUS) })
     : await Rendezvous.listen(of);
   // A world in etcd needs no launcher, so ranks that keep going may outlive it.
-  const outlive = !(rendezvous instanceof Rendezvous) && (options.keepGoing || restarts > 0);
+  const outlive = !(rendezvous instanceof Rendezvous) && keepGoing;
   const reaper = outlive ? null : startReaper(graceMs);
   const ranks: RankProcess[] = [];
   const stdout = outletTo(options.stdout ?? process.stdout);
   const stderr = outletTo(options.stderr ?? process.stderr);
-  const startPart: StartPart = async (part, group) => {
+  const startPart: StartPart = async (part, name) => {
     const { rank } = part;
     const environment = {
       ...process.env,
       ...part.environment,
       ...listening(),
-      HEDDLE_RANK: String(group === null || rejoin ? rank : 0),
-      HEDDLE_WORLD: String(group === null || rejoin ? options.ranks : part.ranks),
+      HEDDLE_RANK: String(rank),
+      HEDDLE_WORLD: String(options.ranks),
+      HEDDLE_PLACES: String(places),
       HEDDLE_LOCAL_RANK: String(rank),
-      [rejoin ? 'HEDDLE_REJOIN' : 'HEDDLE_NEWCOMER']: group ?? undefined,
+      HEDDLE_REJOIN: name ?? undefined,
       ...(rendezvous instanceof Rendezvous && {
         HEDDLE_ADDRESS: formatAddress(rendezvous.address),
         HEDDLE_HOSTED: '1',
@@ -189,11 +265,11 @@ async function start(options: LaunchOptions): Promise<Launch> {
       prefix ? `[${part.label}] ` : '',
     );
     reaper?.started(child.pid);
-    return { ...child, group };
+    return { ...child, name };
   };
   try {
     for (const part of parts) ranks.push(await startPart(part, null));
-    return follow(ranks, startPart, rendezvous, reaper, { ...options, graceMs });
+    return follow(ranks, startPart, rendezvous, reaper, options);
   } catch (error) {
     for (const { pid } of ranks) signalGroup(pid, 'SIGKILL');
     void reaper?.done();
@@ -208,14 +284,8 @@ function follow(
   startPart: StartPart,
   rendezvous: Rendezvous | EtcdHost,
   reaper: ReturnType<typeof startReaper> | null,
-  {
-    timeoutMs,
-    graceMs,
-    restarts = 0,
-    keepGoing = restarts > 0,
-    onNote = () => {},
-  }: LaunchOptions & { graceMs: number },
-) {
+  { timeoutMs, graceMs, restarts, keepGoing, onNote = () => {} }: Begun,
+): Launch {
   const timers: ReturnType<typeof setTimeout>[] = [];
   let firstFailure: RankResult | null = null;
   let timedOut = false;
@@ -267,17 +337,14 @@ function follow(
     return results;
   }
 
-  /** Whether it did: not what ended well or for want of something, not at the end, and not for nobody. */
+  /** Starts the process of a part anew. False after a clean exit, for want of something, at the end, and where nobody is left to admit it. */
   async function startAnew(index: number, { exitCode }: RankResult, starts: number): Promise<boolean> {
     const { part } = ranks[index]!;
     const useless = exitCode === 0 || exitCode === EXIT_LACKING || starts > restarts;
-    // A process that waits to be taken in itself takes in nobody.
-    const takesIn = ({ running, group }: RankProcess) =>
-      running && (group === null || rendezvous.tookIn(group));
-    if (useless || timedOut || signals > 0 || !ranks.some(takesIn)) return false;
+    if (useless || timedOut || signals > 0 || rendezvous.over) return false;
     try {
       ranks[index] = await startPart(part, `${part.label}, start ${starts + 1}`);
-      onNote(`${part.label}: a new process is started, and waits until the others take it in`);
+      onNote(`${part.label}: a new process is started, and waits until the others admit it`);
       return true;
     } catch (error) {
       onNote(messageOf(error));
@@ -306,9 +373,10 @@ function follow(
     return result;
   }
 
-  /** The numbers that the rendezvous knows its ranks by; none of newcomers that it has not heard of. */
-  function originsOf({ part, group }: RankProcess): readonly number[] {
-    return group === null ? ranksOf(part) : rendezvous.originsOf(group);
+  /** The numbers by which the rendezvous has known the ranks of a process, also where they were lost and came back. */
+  function originsOf({ part, name }: RankProcess): readonly number[] {
+    if (name !== null) return rendezvous.originsOf(name);
+    return ranksOf(part).flatMap((rank) => [rank, ...rendezvous.originsOf(`rank ${rank}`)]);
   }
 
   function failed(what: string, result: RankResult): void {
@@ -408,14 +476,16 @@ interface Part {
   readonly environment: NodeJS.ProcessEnv;
 }
 
-/** Starts the process of a part: for the world to begin with, or as a group of newcomers. */
-type StartPart = (part: Part, group: string | null) => Promise<RankProcess>;
+/** Starts the process of a part: for the world to begin with, or by a name as one that waits to be admitted. */
+type StartPart = (part: Part, name: string | null) => Promise<RankProcess>;
 
 /** One process a rank, or a node where it simulates the GPUs of one. */
-function partsOf({ ranks, nodes, device }: LaunchOptions): Part[] {
+function partsOf({ ranks, places = ranks, nodes, device }: LaunchOptions): Part[] {
   if (device !== undefined && device !== 'sim') throw new ArgumentError('device', device, "'sim'");
-  const nodeOf = evenNodes(ranks, nodes ?? 1);
-  const here = device === 'sim' ? ranks / (nodes ?? 1) : 1;
+  evenNodes(places, nodes ?? 1); // which refuses what does not divide
+  const here = device !== 'sim' ? 1 : nodes === undefined ? ranks : places / nodes;
+  if (ranks % here !== 0)
+    throw new ArgumentError('ranks', ranks, `a multiple of ${here}, the ranks of each simulated node`);
   if (here > maxSimulatedRanks)
     throw new ArgumentError(
       'ranks',
@@ -430,7 +500,7 @@ function partsOf({ ranks, nodes, device }: LaunchOptions): Part[] {
       label: here === 1 ? `rank ${rank}` : `ranks ${rank}-${rank + here - 1}`,
       environment: {
         ...(device && { HEDDLE_DEVICE: device, HEDDLE_RANKS_HERE: String(here) }),
-        ...(nodes !== undefined && { HEDDLE_NODE: String(nodeOf[rank]) }),
+        ...(nodes !== undefined && { HEDDLE_NODES: String(nodes) }),
       },
     };
   });
@@ -468,7 +538,7 @@ async function startRank(
   stdout: Outlet,
   stderr: Outlet,
   prefix: string,
-): Promise<Omit<RankProcess, 'group'>> {
+): Promise<Omit<RankProcess, 'name'>> {
   const child = spawn(process.execPath, command, {
     env,
     // A group of its own. Without a terminal's: Ctrl-C reaches the ranks once, through the launcher.

@@ -10,32 +10,26 @@ interface LocalOptions extends CircleOptions {
 /** Ranks that are async programs of one process, meeting in its memory. */
 export class LocalCircle extends Circle {
   readonly #exchange: Exchange;
-
   readonly #options: LocalOptions;
-  /** What it is called while it waits to be taken in again. */
-  #newOrigin = -1;
 
   private constructor(exchange: Exchange, rank: number, options: LocalOptions) {
     super(rank, exchange.origins, options, {
       // The caller may reuse its bytes as soon as the call returns.
       arrive: (call) => exchange.arrive(rank, { ...call, bytes: call.bytes.slice() }),
       giveUp: (ranks, reason) => exchange.giveUp(rank, ranks, reason),
-      leave: async () => {
-        exchange.leave(rank);
-        exchange.latest.withdraw(this.#newOrigin);
-      },
+      leave: async () => exchange.leave(rank),
       keepAlive: () => {},
     });
     this.#exchange = exchange;
     this.#options = options;
     exchange.sit(rank, {
-      ...this.hears,
+      ...this.events,
       // Copies, so that no rank can reach into another's memory, as if they were processes.
       completed: (id, parts) => {
         const own = parts.map((part) => part.slice());
-        this.hears.completed(id, own);
+        this.events.completed(id, own);
       },
-      renewed: (next, rank) => this.goOn(new LocalCircle(next, rank, options)),
+      regrouped: (next, rank) => this.goOn(new LocalCircle(next, rank, options)),
     });
   }
 
@@ -73,12 +67,16 @@ export class LocalCircle extends Circle {
     return this.#exchange;
   }
 
-  protected override waitOutside(): Promise<LocalCircle> {
-    this.#newOrigin = this.#options.newOrigin();
+  /** @internal */
+  override waitOutside(leaving: AbortSignal): Promise<LocalCircle> {
+    const origin = this.#options.newOrigin();
     return new Promise((resolve, reject) => {
-      this.#exchange.latest.wait(this.#newOrigin, {
-        ...{ group: '', rank: 0, ranks: 1, rejoins: true },
-        renewed: (next, rank) => resolve(new LocalCircle(next, rank, this.#options)),
+      leaving.addEventListener('abort', () => {
+        this.#exchange.latest.withdraw(origin);
+        reject(leaving.reason);
+      });
+      this.#exchange.latest.wait(origin, {
+        regrouped: (next, rank) => resolve(new LocalCircle(next, rank, this.#options)),
         over: (why) => reject(new RendezvousError(`rank ${this.rank} cannot rejoin: ${why}`)),
       });
     });

@@ -2,7 +2,7 @@ import { HeddleError, printable } from '../../base/errors.js';
 import { type CallKind, kinds, LONGEST_TIMEOUT_MS, MAX_NAME, MAX_PAYLOAD, MAX_RANKS } from './exchange.js';
 
 /** Changes when two builds could misunderstand each other. */
-export const PROTOCOL_VERSION = 7;
+export const PROTOCOL_VERSION = 8;
 
 /** The other side does not speak the protocol. The message completes 'it sent …'. */
 export class ProtocolError extends HeddleError {
@@ -61,13 +61,13 @@ const loss = { ranks: members, operation: text(MAX_NAME), why: reason };
 const SHAPES = {
   /** host, first: its version and challenge. */
   hello: { version: integer(0, 2 ** 31), nonce: digest },
-  /** joiner: who it is (of a newcomer: in its group), its own challenge, and the proof that it knows the secret. */
+  /** joiner: who it is, its own challenge, and the proof that it knows the secret. */
   join: {
     version: integer(0, 2 ** 31),
     world: text(MAX_NAME),
     rank,
     ranks: integer(1, MAX_RANKS),
-    newcomer: flag,
+    outside: flag,
     lossTimeoutMs: duration,
     nonce: digest,
     proof: digest,
@@ -84,12 +84,12 @@ const SHAPES = {
   failed: { id, ...loss },
   /** host: ranks are lost. */
   lost: loss,
-  /** newcomer: it is ready, and waits to be taken in with the others of its group. */
-  wait: { group: text(MAX_NAME), rank, ranks: integer(1, MAX_RANKS), rejoins: flag },
-  /** host: so many newcomers wait, and so many ranks that come back. */
-  waiting: { newcomers: integer(0, MAX_RANKS), rejoining: integer(0, MAX_RANKS) },
-  /** host: a renewal is complete; these go on, the receiver as `rank`, and all that follows is of their world. */
-  renewed: { rank, origins: distinct(Number.MAX_SAFE_INTEGER) },
+  /** outsider: it is ready, and waits to be admitted. The name is its process's, for its launcher. */
+  wait: { name: text(MAX_NAME) },
+  /** host: so many outsiders wait. */
+  waiting: { outsiders: integer(0, 2 ** 31) },
+  /** host: these go on, the receiver as `rank`, and all that follows is of their circle. */
+  regrouped: { rank, origins: distinct(Number.MAX_SAFE_INTEGER) },
   /** joiner: it cannot go on, or not with these others. */
   abandon: { ranks: members, why: reason },
   /** The joiner says that it leaves cleanly. */

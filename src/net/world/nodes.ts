@@ -1,10 +1,10 @@
 /** How the ranks of a world of processes find their GPUs, and which of them share a node. */
 
 import { randomUUID } from 'node:crypto';
-import { ArgumentError, messageOf, RankLostError, UnavailableError } from '../../base/errors.js';
-import { type Device, nodesByReach, type Topology, topologyOf } from '../../gpu/index.js';
+import { ArgumentError, messageOf, UnavailableError } from '../../base/errors.js';
+import { type Device, evenNodes, nodesByReach, type Topology, topologyOf } from '../../gpu/index.js';
 import type { Circle } from './circle.js';
-import type { JoinOptions } from './environment.js';
+import type { JoinOptions, Place } from './environment.js';
 import { findPlace, OutsideCircle, ProcessCircle } from './process-circle.js';
 
 /** The number of a rank's GPU among the `visible` ones. A process that was shown a single one takes that. */
@@ -30,18 +30,30 @@ export function requireOwnGpus(uuids: readonly string[]): void {
   }
 }
 
-/** Where HEDDLE_NODE names every rank's node, those; else the ranks whose devices can map each other's memory. */
+/** The nodes of a world: as many equal ones as it was told, or else the ranks whose devices can map each other's memory. */
 export async function findTopology(
   circle: Circle,
   device: Device,
-  named: string | undefined,
+  place: Pick<Place, 'places' | 'nodes'>,
 ): Promise<Topology> {
-  const gathered = await circle.allGather(Buffer.from(named ?? ''), 'the nodes: names');
-  const names = gathered.map((bytes) => Buffer.from(bytes).toString());
-  if (names.every((name) => name === '')) return findByMapping(circle, device);
-  const silent = names.indexOf('');
-  if (silent === -1) return topologyOf(names, circle.rank);
-  throw new ArgumentError('HEDDLE_NODE', names, `set on every rank or on none; rank ${silent} lacks it`);
+  await requireSamePlaces(circle, place);
+  const { places, nodes } = place;
+  if (nodes === undefined && places === circle.ranks) return findByMapping(circle, device);
+  return topologyOf(evenNodes(places, nodes ?? 1), circle.rank);
+}
+
+async function requireSamePlaces(circle: Circle, { places, nodes }: Pick<Place, 'places' | 'nodes'>) {
+  const mine = JSON.stringify([places, nodes ?? 'none']);
+  const all = await circle.allGather(Buffer.from(mine), 'the places');
+  for (const [rank, bytes] of all.entries()) {
+    const theirs = Buffer.from(bytes).toString();
+    if (theirs !== mine)
+      throw new ArgumentError(
+        'HEDDLE_PLACES, HEDDLE_NODES',
+        mine,
+        `the same on every rank; rank ${rank} has ${theirs}`,
+      );
+  }
 }
 
 /** Asking machines who they are would not tell: NVLink may reach beyond one, and a container may keep ranks of one apart. */
@@ -88,39 +100,25 @@ async function whyUnreachable(device: Device, offered: Uint8Array): Promise<stri
   }
 }
 
-/** Finds out with all ranks of a circle of processes which of them share a node. */
-export type FindTopology = (circle: Circle) => Promise<Topology>;
-
+/** A circle of processes, and which of its ranks share a node. */
 interface Met {
   readonly circle: Circle;
   readonly topology: Topology;
 }
 
-/**
- * A process that was taken in meets the others as they do after a renewal, which starts over without ranks that are lost meanwhile.
- * One that takes the place of a rank meets nobody yet, and has the nodes of `outside`.
- */
+/** Joins, and finds the nodes with all ranks. A process that takes an empty place meets nobody yet, and has the nodes of `outside`. */
 export async function joinAndMeet(
   options: JoinOptions,
-  find: FindTopology,
+  find: (circle: Circle) => Promise<Topology>,
   outside: () => Topology,
 ): Promise<Met> {
-  const place = findPlace(options);
-  if (place.rejoin !== undefined) return { circle: OutsideCircle.of(options), topology: outside() };
-  let circle = await ProcessCircle.join(options);
-  const newcomer = place.newcomer !== undefined;
+  if (findPlace(options).rejoin !== undefined)
+    return { circle: OutsideCircle.of(options), topology: outside() };
+  const circle = await ProcessCircle.join(options);
   try {
-    for (;;) {
-      try {
-        if (newcomer) await circle.barrier('renewal');
-        return { circle, topology: await find(circle) };
-      } catch (error) {
-        if (!newcomer || !(error instanceof RankLostError)) throw error;
-      }
-      circle = (await circle.renew()).latest as ProcessCircle;
-    }
+    return { circle, topology: await find(circle) };
   } catch (error) {
-    // Where a rank was lost, the others know it already; to abandon them as well would make this one lost to them, too.
+    // Where a rank was lost, the others know it already. If this one abandoned them, they would count it as lost, too.
     if (!circle.signal.aborted) circle.abandon(messageOf(error));
     await circle.dispose();
     throw error;
@@ -129,19 +127,20 @@ export async function joinAndMeet(
 
 const simulatedApart = 'their GPUs are simulated by other processes';
 
-/** A process whose GPUs are simulated is several ranks, which share a machine and make a node: joins with `ranksHere` ranks from the process's own on. */
+/** Joins with `ranksHere` ranks, from the process's own on, whose GPUs this process simulates: they share a machine and make a node. */
 export async function joinSimulated(options: JoinOptions, ranksHere: number) {
-  const { rank: first, ranks } = findPlace(options);
+  const { rank: first, ranks, places } = findPlace(options);
   const { SimMachine } = await import('../../gpu/sim/index.js');
   const machine = SimMachine.create({ ranks: ranksHere });
   const process = Buffer.from(randomUUID());
+  // Processes that are not there yet are taken to be as large as this one.
+  const nodeOf = Array.from({ length: places }, (_, rank) => Math.floor(rank / ranksHere));
   const find = async (circle: Circle) => {
+    await requireSamePlaces(circle, { places, nodes: undefined });
     const processes = await circle.allGather(process, 'the nodes: processes');
-    const nodeOf = processes.map((bytes) => Buffer.from(bytes).toString());
-    return topologyOf(nodeOf, circle.rank, simulatedApart);
+    const found = processes.map((bytes) => Buffer.from(bytes).toString());
+    return topologyOf(places === ranks ? found : nodeOf, circle.rank, simulatedApart);
   };
-  // The nodes of a process that takes the places of ranks are as processes of its size make them.
-  const nodeOf = Array.from({ length: ranks }, (_, rank) => Math.floor(rank / ranksHere));
   const joined = await Promise.allSettled(
     Array.from({ length: ranksHere }, (_, i) => {
       const rank = first + i;
@@ -156,5 +155,5 @@ export async function joinSimulated(options: JoinOptions, ranksHere: number) {
     await Promise.all(here.map(({ circle }) => circle.dispose()));
     throw result.reason;
   }
-  return here.map((met) => ({ ...met, machine, find }));
+  return here.map((met) => ({ ...met, machine }));
 }

@@ -8,13 +8,7 @@ import {
 } from '../../base/errors.js';
 import { parseAddress } from './address.js';
 import { Circle, type CircleOptions, DEFAULT_TIMEOUT_MS, type FarLink, passing } from './circle.js';
-import {
-  type JoinOptions,
-  type Membership,
-  maxLocalRank,
-  type Place,
-  readEnvironment,
-} from './environment.js';
+import { type JoinOptions, type Membership, type Place, readEnvironment } from './environment.js';
 import { parseEtcdAddress } from './etcd/address.js';
 import { joinEtcd } from './etcd/link.js';
 import { LONGEST_TIMEOUT_MS, MAX_NAME, MAX_RANKS } from './exchange.js';
@@ -35,8 +29,6 @@ process.on('beforeExit', () => {
 export class ProcessCircle extends Circle {
   /** The rank among those of the same machine, where the launcher tells it. */
   readonly localRank: number | undefined;
-  /** The node that this rank is said to be of. */
-  readonly node: string | undefined;
   /** Leaves, at the end of the program. A world on top of the circle has more to let go of. */
   atProgramEnd: () => Promise<void> = () => this.dispose();
   readonly #place: Place;
@@ -47,11 +39,10 @@ export class ProcessCircle extends Circle {
   private constructor(place: Place, origins: readonly number[], link: FarLink) {
     super(place.rank, origins, place, link);
     this.localRank = place.localRank;
-    this.node = place.node;
     this.#place = place;
     this.#link = link;
     open.add(this);
-    link.hear({ ...this.hears, renewed: (origins, rank) => this.#goOn(origins, rank) });
+    link.hear({ ...this.events, regrouped: (origins, rank) => this.#goOn(origins, rank) });
   }
 
   /**
@@ -60,25 +51,29 @@ export class ProcessCircle extends Circle {
    */
   static async join(options: JoinOptions = {}): Promise<ProcessCircle> {
     tellLauncher();
-    const place = findPlace(options);
-    return ProcessCircle.#enter(place.rejoin === undefined ? place : outside(place, place.rejoin));
+    return ProcessCircle.enter(findPlace(options));
   }
 
-  /** Resolves when every rank has joined, or has taken in the newcomer. */
-  static async #enter(place: Place): Promise<ProcessCircle> {
+  /** Resolves when every rank has joined, or those of the world have admitted the outsider. `leaving` ends its wait. @internal */
+  static async enter(place: Place, leaving?: AbortSignal): Promise<ProcessCircle> {
     const origins = Array.from({ length: place.ranks }, (_, rank) => rank);
     const welcomed = (link: FarLink) => new ProcessCircle(place, origins, link);
     const { etcd } = place;
     const circle =
       etcd === undefined ? await joinHost(place, welcomed) : await joinEtcd({ ...place, etcd }, welcomed);
     passing('join', 'welcomed');
+    const leave = () => void circle.dispose();
+    leaving?.addEventListener('abort', leave);
     try {
-      if (place.newcomer === undefined) await circle.barrier('join');
-      else await circle.renew();
+      if (leaving?.aborted) await circle.dispose();
+      if (place.outside) await circle.regroup();
+      else await circle.barrier('join');
       return circle.latest;
     } catch (error) {
       await circle.dispose();
       throw error;
+    } finally {
+      leaving?.removeEventListener('abort', leave);
     }
   }
 
@@ -92,10 +87,9 @@ export class ProcessCircle extends Circle {
     await this.#lostIt?.dispose();
   }
 
-  protected override async waitOutside(): Promise<ProcessCircle> {
+  protected override async waitOutside(leaving: AbortSignal): Promise<ProcessCircle> {
     open.delete(this);
-    const again = outside(this.#place, `rank ${this.rank} again`);
-    const circle = await ProcessCircle.#enter(again);
+    const circle = await ProcessCircle.enter(outside(this.#place), leaving);
     circle.#lostIt = this;
     return circle;
   }
@@ -103,29 +97,31 @@ export class ProcessCircle extends Circle {
   /** The same link serves the next circle as it did this one. */
   #goOn(origins: readonly number[], rank: number): void {
     open.delete(this);
-    const place = { ...this.#place, rank, ranks: origins.length, newcomer: undefined };
+    const place = { ...this.#place, rank, ranks: origins.length, outside: false };
     const next = new ProcessCircle(place, origins, this.#link);
     next.#lostIt = this.#lostIt;
     this.goOn(next);
   }
 }
 
-/** At the rendezvous a rank that rejoins is a newcomer by itself, whatever its place. */
-const outside = (place: Place, rejoin: string): Place => ({
-  ...place,
-  ...{ rejoin, newcomer: rejoin, rank: 0, ranks: 1 },
-});
+/** The place of a rank as an outsider, which has no number among the others until they admit it. */
+const outside = (place: Place): Place => ({ ...place, outside: true, rank: 0, ranks: 1 });
 
-/** The circle of a process that takes a lost rank's place, until the others take it in: in all calls the others say what it says. */
+/** The circle of a process that takes an empty place, until the others admit it: in all calls the others say what it says. */
 export class OutsideCircle extends Circle {
-  readonly #enter: () => Promise<Circle>;
+  readonly #enter: (leaving: AbortSignal) => Promise<Circle>;
 
-  constructor(rank: number, ranks: number, options: CircleOptions, enter: () => Promise<Circle>) {
+  constructor(
+    rank: number,
+    ranks: number,
+    options: CircleOptions,
+    enter: (leaving: AbortSignal) => Promise<Circle>,
+  ) {
     super(rank, [...Array(ranks).keys()], options, {
       arrive: ({ id, bytes }) => {
-        this.hears.ended(new RankMaskedError(rank)); // of no effect on what is no renewal
+        this.events.ended(new RankMaskedError(rank)); // of no effect where nobody regroups
         const parts = this.origins.map(() => bytes.slice());
-        queueMicrotask(() => this.hears.completed(id, parts));
+        queueMicrotask(() => this.events.completed(id, parts));
       },
       giveUp: () => {},
       leave: async () => {},
@@ -134,55 +130,58 @@ export class OutsideCircle extends Circle {
     this.#enter = enter;
   }
 
-  /** It joins the others as `ProcessCircle` does. */
+  /** The outsider's circle for the place that the options describe. */
   static of(options: JoinOptions): OutsideCircle {
     const place = findPlace(options);
-    return new OutsideCircle(place.rank, place.ranks, place, () => ProcessCircle.join(options));
+    const enter = (leaving: AbortSignal) => ProcessCircle.enter(outside(place), leaving);
+    return new OutsideCircle(place.rank, place.places, place, enter);
   }
 
   override get out(): boolean {
     return true;
   }
 
-  protected override waitOutside(): Promise<Circle> {
-    return this.#enter();
+  protected override waitOutside(leaving: AbortSignal): Promise<Circle> {
+    return this.#enter(leaving);
   }
 }
 
-/** Of a place that options describe without the environment. */
+/** The parts of a place that options need not describe. */
 const unsaid = {
   ...{ launcher: 'options', world: 'world', hosted: false, ranksHere: 1, etcd: undefined },
-  ...{ localRank: undefined, node: undefined, device: undefined, secret: undefined },
-  ...{ newcomer: undefined, rejoin: undefined },
+  ...{ localRank: undefined, places: undefined, nodes: undefined, device: undefined },
+  ...{ secret: undefined, rejoin: undefined },
 };
 
 /** The options' place, and the environment's where it is needed. */
 export function findPlace(options: JoinOptions): Place {
   requireObject('options', options);
   const { timeoutMs = DEFAULT_TIMEOUT_MS, lossTimeoutMs = DEFAULT_LOSS_TIMEOUT_MS } = options;
-  const { rank, ranks, localRank, node, address, rendezvous, world, secret, hosted, environment } = options;
+  const { rank, ranks, localRank, address, rendezvous, world, secret, hosted, environment } = options;
   if (environment !== undefined) requireObject('environment', environment, 'variables by name');
   const etcd = rendezvous === undefined ? undefined : parseEtcdAddress('rendezvous', rendezvous);
   const where = address === undefined ? etcd?.endpoints[0] : parseAddress('address', address);
-  const alone = options.newcomer === undefined ? {} : { rank: 0, ranks: 1 };
-  const given = { ...alone, ...(rank !== undefined && { rank }), ...(ranks !== undefined && { ranks }) };
   const told: Membership =
-    given.rank !== undefined && given.ranks !== undefined && where !== undefined
-      ? { ...unsaid, rank: given.rank, ranks: given.ranks, address: where }
-      : readEnvironment(environment, options.newcomer);
+    rank !== undefined && ranks !== undefined && where !== undefined
+      ? { ...unsaid, rank, ranks, address: where }
+      : readEnvironment(environment);
   const size = requireInteger('ranks', ranks ?? told.ranks, 1, MAX_RANKS);
-  const newcomer = options.newcomer ?? told.newcomer;
+  const places = requireInteger('places', options.places ?? told.places ?? size, size, MAX_RANKS);
   const rejoin = options.rejoin ?? told.rejoin;
+  const last = (rejoin === undefined ? size : places) - 1;
+  const own = requireInteger('rank', rank ?? told.rank, 0, last);
   const local = localRank ?? told.localRank;
+  const nodes = options.nodes ?? told.nodes;
   return {
     ...told,
-    rank: requireInteger('rank', rank ?? told.rank, 0, size - 1),
+    rank: own,
     ranks: size,
-    localRank:
-      local === undefined ? undefined : requireInteger('localRank', local, 0, maxLocalRank(newcomer, size)),
-    newcomer: newcomer === undefined ? undefined : shortId(requireText('newcomer', newcomer)),
-    rejoin: rejoin === undefined ? undefined : shortId(requireText('rejoin', rejoin)),
-    node: node ?? told.node,
+    places,
+    nodes: nodes === undefined ? undefined : requireInteger('nodes', nodes, 1, places),
+    localRank: local === undefined ? undefined : requireInteger('localRank', local, 0, last),
+    rejoin: rejoin === undefined ? undefined : requireText('rejoin', rejoin),
+    name: shortId(rejoin ?? `rank ${own}`),
+    outside: false,
     address: where ?? told.address,
     etcd: etcd ?? (address === undefined ? told.etcd : undefined),
     world: shortId(requireText('world', world ?? told.world)),
@@ -197,7 +196,7 @@ export function findPlace(options: JoinOptions): Place {
 const READABLE = 100;
 
 /**
- * The name of a world, or of a group of newcomers, in messages, whose names are bounded. Launchers' ids are not: of a long one the beginning
+ * The name of a world, or of a process, in messages, whose names are bounded. Launchers' ids are not: of a long one the beginning
  * stays, and a hash of all of it, which is the same on every rank.
  */
 function shortId(id: string): string {

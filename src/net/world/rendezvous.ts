@@ -21,7 +21,7 @@ export interface RendezvousOptions
 
 const HANDSHAKE_MS = 10_000;
 
-const newOrNewcomer = 'start a new one, or come as a newcomer (HEDDLE_NEWCOMER)';
+const newOrOutside = 'start a new one, or take an empty place (HEDDLE_REJOIN)';
 
 /**
  * The place where the ranks of a world join and through which they meet. One process hosts it: rank 0, or
@@ -37,8 +37,8 @@ export class Rendezvous {
   readonly #first: Exchange;
   /** Of the ranks that are left. */
   #exchange: Exchange;
-  /** By origin, from `ranks` on: the groups that newcomers came with. */
-  readonly #groups: string[] = [];
+  /** By origin, from `ranks` on: the names of the outsiders' processes. */
+  readonly #names: string[] = [];
   readonly #strangers = new Set<Channel>();
   readonly #members = new Set<Channel>();
 
@@ -102,14 +102,14 @@ export class Rendezvous {
     if (now >= 0) this.#exchange.leave(now);
   }
 
-  /** The numbers of the newcomers that came as this group. */
-  originsOf(group: string): number[] {
-    return this.#groups.flatMap((name, i) => (name === group ? [this.#options.ranks + i] : []));
+  /** The origins of the outsiders that came from the process of this name. */
+  originsOf(name: string): number[] {
+    return this.#names.flatMap((other, i) => (other === name ? [this.#options.ranks + i] : []));
   }
 
-  /** Whether the others have taken in processes that came as this group. */
-  tookIn(group: string): boolean {
-    return this.originsOf(group).some((origin) => this.#exchange.origins.includes(origin));
+  /** Whether nobody is left who could admit an outsider. */
+  get over(): boolean {
+    return this.#exchange.over;
   }
 
   /** Says farewell to the ranks that are still here, and ends. */
@@ -167,19 +167,19 @@ export class Rendezvous {
     if (join.world !== world) {
       return `it serves world ${JSON.stringify(world)}, not ${JSON.stringify(join.world)}; end the other world (perhaps an earlier start of this one) or choose another port (HEDDLE_ADDRESS)`;
     }
-    if (join.newcomer) return undefined;
+    if (join.outside) return undefined;
     if (join.ranks !== ranks) return `its world has ${ranks} ranks, this rank was started for ${join.ranks}`;
     if (join.rank >= ranks) return `there is no rank ${join.rank} in a world of ${ranks}`;
     // Its own place must be free. That others are lost it hears as soon as it sits there.
     const exchange = this.#exchange;
     if (exchange !== this.#first) {
-      return `its world was renewed, and now has ${exchange.origins.length} ranks; ${newOrNewcomer}`;
+      return `its world goes on with ${exchange.origins.length} other ranks; ${newOrOutside}`;
     }
     if (!exchange.has(join.rank) && !exchange.lost.includes(join.rank)) return undefined;
     if (exchange.lost.length > 0) {
-      return `its world is stale: it lost rank ${exchange.lost.join(', ')}; ${newOrNewcomer}`;
+      return `its world is stale: it lost rank ${exchange.lost.join(', ')}; ${newOrOutside}`;
     }
-    if (exchange.complete) return `its world has already started, with all its ranks; ${newOrNewcomer}`;
+    if (exchange.complete) return `its world has already started, with all its ranks; ${newOrOutside}`;
     return `rank ${join.rank} has already joined; give every process its own rank`;
   }
 
@@ -188,13 +188,13 @@ export class Rendezvous {
     channel.trust(MAX_PAYLOAD);
     const proof = prove(this.#options.secret, 'host', join, hostNonce);
     channel.send({ type: 'welcome', proof });
-    if (join.newcomer) this.#seatNewcomer(channel, join.lossTimeoutMs);
+    if (join.outside) this.#seatOutsider(channel, join.lossTimeoutMs);
     else this.#seat(channel, this.#exchange, join.rank, join.lossTimeoutMs);
   }
 
-  /** A newcomer waits outside of the circle: only its own connection hears of it until it is taken in. */
-  #seatNewcomer(channel: Channel, lossTimeoutMs: number): void {
-    const origin = this.#options.ranks + this.#groups.push('') - 1;
+  /** An outsider hears of the circle only by its own connection, until it is admitted. */
+  #seatOutsider(channel: Channel, lossTimeoutMs: number): void {
+    const origin = this.#options.ranks + this.#names.push('') - 1;
     const gone = () => {
       this.#members.delete(channel);
       this.#exchange.withdraw(origin);
@@ -202,11 +202,9 @@ export class Rendezvous {
     channel.onClose = gone;
     channel.onMessage = (message) => {
       if (message.type === 'wait') {
-        const { type, ...place } = message;
-        this.#groups[origin - this.#options.ranks] = place.group;
+        this.#names[origin - this.#options.ranks] = message.name;
         this.#exchange.wait(origin, {
-          ...place,
-          renewed: (next, rank) => this.#renewed(channel, next, rank, lossTimeoutMs),
+          regrouped: (next, rank) => this.#regrouped(channel, next, rank, lossTimeoutMs),
           over: (why) => {
             channel.send({ type: 'refused', why });
             void channel.end();
@@ -220,9 +218,9 @@ export class Rendezvous {
     channel.watch(lossTimeoutMs, () => channel.destroy('it gave no sign of life'), true);
   }
 
-  #renewed(channel: Channel, next: Exchange, rank: number, lossTimeoutMs: number): void {
+  #regrouped(channel: Channel, next: Exchange, rank: number, lossTimeoutMs: number): void {
     this.#exchange = next;
-    channel.send({ type: 'renewed', rank, origins: next.origins });
+    channel.send({ type: 'regrouped', rank, origins: next.origins });
     this.#seat(channel, next, rank, lossTimeoutMs);
   }
 
@@ -261,8 +259,8 @@ export class Rendezvous {
       },
       failed: (id, loss) => channel.send({ type: 'failed', id, ...loss }),
       lost: (loss) => channel.send({ type: 'lost', ...loss }),
-      renewed: (next, rank) => this.#renewed(channel, next, rank, lossTimeoutMs),
-      waiting: (newcomers, rejoining) => channel.send({ type: 'waiting', newcomers, rejoining }),
+      regrouped: (next, rank) => this.#regrouped(channel, next, rank, lossTimeoutMs),
+      waiting: (outsiders) => channel.send({ type: 'waiting', outsiders }),
     });
   }
 }

@@ -20,12 +20,12 @@ const MIN_SECRET = 16;
 export function prove(
   secret: string | undefined,
   role: 'host' | 'joiner',
-  { version, world, rank, ranks, newcomer, lossTimeoutMs, nonce }: Omit<Join, 'type' | 'proof'>,
+  { version, world, rank, ranks, outside, lossTimeoutMs, nonce }: Omit<Join, 'type' | 'proof'>,
   hostNonce: string,
 ): string {
   // JSON keeps the fields apart: no two handshakes give the same text.
   const text = JSON.stringify([
-    ...['heddle', role, version, world, rank, ranks, newcomer, lossTimeoutMs, hostNonce, nonce],
+    ...['heddle', role, version, world, rank, ranks, outside, lossTimeoutMs, hostNonce, nonce],
   ]);
   return createHmac('sha256', secret ?? '')
     .update(text)

@@ -51,8 +51,8 @@ export interface MappedWindow {
 }
 
 /**
- * Allocates this rank's window and maps those of its node. Every rank calls it; where one cannot, all throw. `outside`: the others are
- * to be mapped later, when this process has taken the place of its rank.
+ * Allocates this rank's window and maps those of its node. Every rank calls it; where one cannot, all throw. Where a place is empty, or
+ * this process is outside, there is only room: what lies there is mapped when a rank is admitted.
  */
 export async function mapWindows(
   {
@@ -87,7 +87,7 @@ export async function mapWindows(
     });
     const addressOf = async (peer: number): Promise<number> => {
       if (peer === rank) return own.address;
-      const handle = outside ? null : handles[peer]!;
+      const handle = outside || handles[peer]!.length === 0 ? null : handles[peer]!;
       const memory = await (handle ? device.openWindow(handle) : device.reserveWindow(bytes, purpose));
       undo.push(() => memory.close());
       others.set(peer, { memory, handle });

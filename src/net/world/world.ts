@@ -9,7 +9,6 @@ import {
   messageOf,
   RankLostError,
   RankMaskedError,
-  RendezvousError,
   requireArray,
   requireFunction,
   requireInteger,
@@ -32,17 +31,21 @@ import type { TransferEngine } from '../fabric/index.js';
 import { type Circle, type CircleOptions, notOut, passing, runEach } from './circle.js';
 import type { JoinOptions } from './environment.js';
 import { type WhatHappened, type WorldEvent, WorldEvents } from './events.js';
-import type { TakesIn } from './exchange.js';
 import { connectFabric, type FabricConnection } from './fabric.js';
 import { LocalCircle } from './local-circle.js';
 import {
-  type FindTopology,
-  findTopology,
-  joinAndMeet,
-  joinSimulated,
-  ordinalFor,
-  requireOwnGpus,
-} from './nodes.js';
+  type Action,
+  type Brought,
+  type Membership,
+  type Message,
+  maskedIn,
+  membershipOf,
+  numbersIn,
+  rankOf,
+  type Standing,
+  step,
+} from './membership.js';
+import { findTopology, joinAndMeet, joinSimulated, ordinalFor, requireOwnGpus } from './nodes.js';
 import { findPlace, OutsideCircle, ProcessCircle } from './process-circle.js';
 import { type FabricOptions, openEngine } from './proxy/network.js';
 import {
@@ -71,6 +74,8 @@ export type DeviceChoice = 'auto' | 'sim' | 'cuda';
 export interface LocalWorldOptions extends CircleOptions {
   /** How many, 1 or more. */
   readonly ranks: number;
+  /** As `World.join` has it. @internal */
+  readonly places?: number;
   /** Equal nodes of consecutive ranks, default 1: windows span those of a node, as if no others were in reach. */
   readonly nodes?: number;
   /** Default `auto`. */
@@ -92,16 +97,16 @@ export interface JoinWorldOptions extends JoinOptions {
 }
 
 const knownLocally: Readonly<Record<keyof LocalWorldOptions, true>> = {
-  ...{ ranks: true, nodes: true, device: true, fabric: true, sim: true, timeoutMs: true },
+  ...{ ranks: true, nodes: true, device: true, fabric: true, sim: true, timeoutMs: true, places: true },
 };
 const knownToJoin: Readonly<Record<keyof JoinWorldOptions, true>> = {
-  ...{ rank: true, ranks: true, localRank: true, node: true, address: true, rendezvous: true, world: true },
-  ...{ newcomer: true, rejoin: true, secret: true, hosted: true, timeoutMs: true, lossTimeoutMs: true },
+  ...{ rank: true, ranks: true, localRank: true, places: true, nodes: true, address: true, world: true },
+  ...{ rendezvous: true, rejoin: true, secret: true, hosted: true, timeoutMs: true, lossTimeoutMs: true },
   ...{ environment: true, device: true, ranksHere: true, fabric: true },
 };
 
-/** Something that lives on when ranks are left out, such as a layer: what a mask asks of it, while no rank's device does anything. */
-export interface Maskable extends Alike {
+/** Something that survives the loss of ranks, such as a layer: what a change of masks asks of it, while no rank's device does anything. */
+export interface SurvivesLoss extends Replicated {
   /** How long its kernels wait for a rank, in ms. */
   readonly waitMs: number;
   /** Its rounds that went well on this rank. */
@@ -111,37 +116,29 @@ export interface Maskable extends Alike {
    * meanwhile; and on a rank that is out itself, of whose memory nothing else changes.
    */
   leaveOut(ranks: readonly number[]): Promise<void>;
-  /** Every rank has: so many rounds went well on all of them. Rounds that this rank has begun beyond those do not count. */
+  /** Every rank has left them out: so many rounds went well on all of them. Rounds that this rank has begun beyond those do not count. */
   goOn(done: number): void;
-  /** What is alike on all ranks from the beginning; of a rank that rejoins as well. */
+  /** The text is the same on all ranks from the beginning; also on one that rejoins. */
   readonly shape: string;
 }
 
-/** Something that all ranks know alike, also where some rejoin. */
-export interface Alike {
+/** A state that all ranks have, also those that rejoin. */
+export interface Replicated {
   /** This rank's part of it, as JSON has it. */
   state(): unknown;
   /** What all that take part now have said, by rank. `stayed`: one that has taken part all along, where this rank has not. */
   takeOver(states: readonly unknown[], stayed: number | null): Promise<void>;
 }
 
-/** What a rank says when others rejoin: of its world, and whether it has taken part all along. */
-interface Standing {
-  readonly out: boolean;
-  readonly rank: number;
-  /** Its nodes, and all that lives on in it. */
-  readonly world: string;
-  readonly origins: readonly number[];
+/** What a rank says where others rejoin: with all that they take over, and its windows in their order. */
+interface Introduction extends Standing {
   readonly states: readonly unknown[];
-  /** Its own parts of them: `handle` in base64. */
-  readonly windows: readonly { readonly name: string; readonly bytes: number; readonly handle: string }[];
+  /** In base64. */
+  readonly handles: readonly string[];
 }
 
 /** Time that a layer's kernels may still wait after another rank's have given up, and for hosts to say so. */
 const marginMs = 1000;
-
-/** Newcomers have everything ready when they wait: this is for a few meetings. */
-const newcomersMs = 5_000;
 
 /** One rank's view of the world that it is in. */
 export class World {
@@ -152,28 +149,27 @@ export class World {
 
   /** This one, from 0. */
   readonly rank: number;
-  /** How many there are. */
+  /** How many there are, with those whose places are empty. */
   readonly ranks: number;
   /** Under way or done from the first symmetric window on. */
   #nvshmem: Promise<void> | null = null;
   #wires: Promise<Wires> | null = null;
-  /** Those that were not stopped. */
+  /** Proxies that still run. */
   #proxies: LastingProxy[] = [];
   /** In the order in which they were made, as on all ranks. */
   readonly #windows = new Set<MappedWindow>();
   readonly #host: Host;
   readonly #events: WorldEvents;
-  /** The resources to free at the renewal, and what lives on there when ranks are left out. */
-  readonly #freedAtRenewal = new Map<() => Promise<void>, Maskable | null>();
-  readonly #alike = new Set<Alike>();
-  /** By rank: what it was numbered when the world began, or when it last rejoined. */
-  #origins: readonly number[];
+  /** Layers, in the order in which they were made, as on all ranks; null in the place of those that need every rank. */
+  readonly #layers = new Map<symbol, SurvivesLoss | null>();
+  readonly #replicated = new Set<Replicated>();
+  #membership: Membership;
   #circle: Circle;
-  #masking: Promise<void> | null = null;
-  #out = false;
-  /** Under way, or over. */
-  #renewal: Promise<World> | null = null;
-  /** The world to which this one was renewed. */
+  /** Under way. */
+  #changing: Promise<void> | null = null;
+  /** By number: what all have said of themselves when they last met. */
+  #introduced: readonly Introduction[] = [];
+  /** The world of a process that has taken this rank's place. */
   #next: World | null = null;
 
   private constructor(
@@ -187,29 +183,29 @@ export class World {
   ) {
     this.#host = host;
     this.#events = events;
-    this.#circle = circle;
-    this.#origins = circle.origins;
     this.rank = circle.rank;
-    this.ranks = circle.ranks;
-    if (circle instanceof ProcessCircle) circle.atProgramEnd = () => this.dispose();
-    this.#hearLosses(circle);
+    this.ranks = topology.members.flat().length;
+    this.#membership = membershipOf(circle.origins, circle.rank, this.ranks, circle.out);
+    this.#circle = circle;
+    this.#hear(circle);
   }
 
   /**
-   * Calls the listener soon after each event, in this world and those that it is renewed to: ranks are lost or left out, weights
-   * move, layers change their placement. Returns what removes it.
+   * Calls the listener soon after each event: ranks are lost, left out or take part again, weights move, layers change their placement.
+   * Returns what removes it.
    */
   onEvent(listener: (event: WorldEvent) => void): () => void {
     return this.#events.listen(listener);
   }
 
-  /** For what is built on a world: tells those that listen to this rank's events. */
+  /** Tells the listeners of this rank's events, for what is built on a world. */
   tell(what: WhatHappened): void {
     requireObject('what', what, 'what happened');
     this.#events.tell(this, what);
   }
 
-  #hearLosses(circle: Circle): void {
+  #hear(circle: Circle): void {
+    if (circle instanceof ProcessCircle) circle.atProgramEnd = () => this.dispose();
     circle.onRankLost((loss) => {
       const error = this.#inWorld(circle, loss);
       const lost = error instanceof RankLostError ? error.ranks : [];
@@ -217,20 +213,19 @@ export class World {
     });
   }
 
-  /** How the ranks meet and learn of losses. Of a world that leaves ranks out, a circle of the others, which numbers them anew. */
+  /** How the ranks meet and learn of losses. In a world that leaves ranks out it is a circle of the others, which numbers them anew. */
   get circle(): Circle {
     return this.#circle;
   }
 
   /** Whether this rank is left out: then nothing that it sends counts, until it has joined again (`rejoin`). */
   get out(): boolean {
-    return this.#out || this.circle.out;
+    return this.#membership.out || this.circle.out;
   }
 
-  /** The ranks that are left out, in ascending order. */
+  /** The ranks that are left out, and the places that are empty, in ascending order. */
   get masked(): readonly number[] {
-    const { origins } = this.circle;
-    return [...this.#origins.keys()].filter((rank) => !origins.includes(this.#origins[rank]!));
+    return maskedIn(this.#membership);
   }
 
   /**
@@ -243,8 +238,9 @@ export class World {
     requireFunction('program', program, 'what a rank does: async (world) => { … }');
     // No machine has more GPUs than one that is simulated.
     const ranks = requireInteger('ranks', options.ranks, 1, maxSimulatedRanks);
-    const nodeOf = evenNodes(ranks, options.nodes ?? 1);
-    const machine = await chooseMachine(ranks, options);
+    const places = requireInteger('places', options.places ?? ranks, ranks, maxSimulatedRanks);
+    const nodeOf = evenNodes(places, options.nodes ?? 1);
+    const machine = await chooseMachine(places, options);
     const worlds: World[] = [];
     const oneRank = async (circle: LocalCircle): Promise<T> => {
       const { rank } = circle;
@@ -278,7 +274,8 @@ export class World {
     const place = findPlace(options);
     const device = options.device ?? place.device ?? 'cuda';
     if (device !== 'cuda' && device !== 'sim') throw new ArgumentError('device', device, "'cuda' or 'sim'");
-    const most = device === 'sim' ? place.ranks - place.rank : 1;
+    const { rank, ranks, places, rejoin } = place;
+    const most = device === 'sim' ? (rejoin === undefined ? ranks : places) - rank : 1;
     const here = requireInteger('ranksHere', options.ranksHere ?? place.ranksHere, 1, most);
     if (program === undefined && here > 1)
       throw new ArgumentError(
@@ -316,32 +313,31 @@ export class World {
 
   static async #joinSimulated(options: JoinWorldOptions, ranksHere: number): Promise<World[]> {
     const ranks = await joinSimulated(options, ranksHere);
-    return ranks.map(({ circle, topology, machine, find }) => {
+    return ranks.map(({ circle, topology, machine }) => {
       const { localRank } = topology;
       // The ranks that it meets may be in another process: while it waits for them, the machine must not give it up.
-      const host = { ...hostIn(machine, localRank, options.fabric, true), ...nobodyHears, find };
+      const host = { ...hostIn(machine, localRank, options.fabric, true), ...nobodyHears };
       return new World(circle, machine.device(localRank), topology, host);
     });
   }
 
   static async #joinGpu(options: JoinWorldOptions): Promise<World> {
     const gpus = countGpus();
-    const { rank, ranks, localRank, node, newcomer, rejoin } = findPlace(options);
+    const place = findPlace(options);
+    const { rank, places, nodes, localRank, rejoin } = place;
     const ordinal = () => ordinalFor(rank, localRank, gpus);
-    // One that comes later is ready before the others wait for it.
-    let device = (newcomer ?? rejoin) === undefined ? null : CudaDevice.open(ordinal());
+    let device = rejoin === undefined ? null : CudaDevice.open(ordinal());
     const find = async (circle: Circle) => {
       const { uuid } = describeGpu(ordinal());
       const uuids = await circle.allGather(Buffer.from(uuid), 'choosing GPUs');
       requireOwnGpus(uuids.map((bytes) => Buffer.from(bytes).toString()));
       device ??= CudaDevice.open(ordinal());
-      return findTopology(circle, device, node);
+      return findTopology(circle, device, place);
     };
-    const outside = () => topologyOf(evenNodes(ranks, 1), rank);
+    const outside = () => topologyOf(evenNodes(places, nodes ?? 1), rank);
     try {
       const { circle, topology } = await joinAndMeet(options, find, outside);
-      const host = { ...unheard(ordinal(), options.fabric), alone: true, find };
-      return new World(circle, device!, topology, host);
+      return new World(circle, device!, topology, { ...unheard(ordinal(), options.fabric), alone: true });
     } catch (error) {
       await device?.dispose();
       throw error;
@@ -357,7 +353,7 @@ export class World {
   async allGather(bytes: Uint8Array, operation: string): Promise<Uint8Array[]> {
     const { circle } = this;
     const parts = await this.#meeting(circle, circle.allGather(bytes, operation));
-    return this.#origins.map((origin) => parts[circle.origins.indexOf(origin)] ?? new Uint8Array(0));
+    return numbersIn(this.#membership).map((number) => parts[number] ?? new Uint8Array(0));
   }
 
   /**
@@ -367,7 +363,6 @@ export class World {
    */
   async createWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): Promise<SharedWindow> {
     requireText('purpose', purpose);
-    this.requireWhole();
     const { circle, rank, topology, device } = this;
     const outside = circle instanceof OutsideCircle;
     if (this.out && !outside) throw new RankMaskedError(rank);
@@ -387,14 +382,13 @@ export class World {
    */
   async startProxy(options: ProxyOptions): Promise<RunningProxy> {
     requireProxyOptions(options, this.ranks);
-    this.requireWhole();
     const forget = () => {
       this.#proxies = this.#proxies.filter((other) => other !== proxy);
     };
     const proxy = new LastingProxy(this.#host.startProxy, options, forget);
     this.#proxies.push(proxy);
     try {
-      if (!this.out) await proxy.begin(this.circle);
+      if (!this.out) await proxy.begin(this.circle, numbersIn(this.#membership));
     } catch (error) {
       forget();
       throw error;
@@ -425,7 +419,7 @@ export class World {
   }
 
   /**
-   * The same in NVSHMEM's symmetric heap, which kernels reach by its own functions: there `bases` are all this rank's own
+   * Allocates a window on every rank in NVSHMEM's symmetric heap, which kernels reach by its own functions: there `bases` are all this rank's own
    * address. Simulated ranks map each other's all the same.
    * @throws UnavailableError where NVSHMEM is not to be had, on all ranks.
    */
@@ -453,109 +447,42 @@ export class World {
     await this.#nvshmem.then(() => this.barrier('parting from NVSHMEM')).catch(() => {});
   }
 
-  /** How many newcomers wait for `renew` to take them in, alike on all ranks. Every rank calls it. */
-  async newcomers(): Promise<number> {
-    const heard = Uint32Array.of(this.circle.newcomers);
-    const all = await this.allGather(new Uint8Array(heard.buffer), 'newcomers');
-    return Math.max(...all.map((bytes) => new Uint32Array(bytes.slice().buffer)[0] ?? 0));
-  }
-
-  /**
-   * After ranks were lost, or have left, or while newcomers wait: the world of those that are left, in the same order, and of the
-   * newcomers behind them. Each keeps the device that it had, on which memory, streams and events stay as they are. Every rank
-   * that is left calls it. Ranks that are lost meanwhile are left behind, too. This world is over then, and its layers with it,
-   * which are made anew in the new one. Further calls give the same.
-   * @throws RendezvousError where the process that hosted the rendezvous is gone.
-   * @throws RankLostError where the others have lost this rank.
-   */
-  renew(): Promise<World> {
-    this.#renewal ??= this.#renew();
-    return this.#renewal;
-  }
-
-  async #renew(): Promise<World> {
-    if (this.#out) throw new RankMaskedError(this.rank);
-    if (this.#nvshmem !== null)
-      throw new UnavailableError(
-        'a world whose layers used NVSHMEM cannot be renewed: its end would wait for the ranks that are gone',
-        "Start its processes anew, or use transport 'windows'",
-      );
-    await this.#masking?.catch(() => {});
-    // Kernels wait for ranks that are gone until their time is over. Nobody goes on, and frees, before that.
-    await this.device.settle();
-    passing('renewal', 'kernels ended');
-    await Promise.all(this.#proxies.map((proxy) => proxy.stop()));
-    passing('renewal', 'proxies stopped');
-    let circle = await this.#goOnFrom(this.circle);
-    await this.#freeWithout(circle);
-    passing('renewal', 'freed');
-    // A rank that is lost before all have freed their memory, and met the newcomers, is left behind as well.
-    let topology = await this.#meetAnew(circle);
-    while (topology === null) {
-      circle = await this.#goOnFrom(circle);
-      topology = await this.#meetAnew(circle);
-    }
-    passing('renewal', 'met');
-    const next = new World(circle, this.device, topology, this.#host, this.#events);
-    this.#next = next;
-    const { was, joined } = this.#comeFrom(circle);
-    next.tell({ kind: 'renewed', was });
-    if (joined.length > 0) next.tell({ kind: 'joined', joined });
-    return next;
-  }
-
-  /**
-   * Where the ranks of a renewed circle lie; null where one was lost, or left, before all knew. Newcomers never keep the others from
-   * going on: those that do not come in time are lost, and all with whom there can be no world.
-   */
-  async #meetAnew(circle: Circle): Promise<Topology | null> {
-    const { was, joined: fresh } = this.#comeFrom(circle);
-    const late = `newcomers have ${newcomersMs} ms to meet the others`;
-    const timer = fresh.length > 0 ? setTimeout(() => circle.accuse(fresh, late), newcomersMs) : undefined;
-    const { members, apart } = this.topology;
-    const nodeOf = was.map((rank) => members.findIndex((ranks) => ranks.includes(rank)));
-    const meet = async () => {
-      await circle.barrier('renewal');
-      return fresh.length > 0 ? this.#host.find!(circle) : topologyOf(nodeOf, circle.rank, apart);
-    };
-    try {
-      return await this.#unlessLost(this.#meeting(circle, meet()));
-    } catch (error) {
-      if (fresh.length === 0) throw error;
-      circle.accuse(fresh, messageOf(error));
-      return null;
-    } finally {
-      clearTimeout(timer);
-    }
-  }
-
-  /** By rank of a renewed circle what it is numbered here, −1 of a newcomer; and its newcomers. */
-  #comeFrom({ origins }: Circle): { readonly was: readonly number[]; readonly joined: readonly number[] } {
-    const was = origins.map((origin) => this.#origins.indexOf(origin));
-    return { was, joined: was.flatMap((before, rank) => (before === -1 ? [rank] : [])) };
-  }
-
-  /** The circle of those that are left, and of those that wait and are taken in. */
-  #goOnFrom(circle: Circle, timeoutMs?: number, takesIn?: TakesIn): Promise<Circle> {
-    return this.#meeting(circle, circle.renew(timeoutMs, takesIn), this.#host.meanwhile());
-  }
-
-  /** The error, with ranks counted as this world does. */
+  /** The error, with ranks counted as this world does. A rank that is new, and has not met the others, has no number. */
   #inWorld(circle: Circle, error: unknown): unknown {
-    if (!(error instanceof RankLostError) || circle.origins === this.#origins) return error;
-    const here = (rank: number) =>
-      rank === circle.rank ? this.rank : this.#origins.indexOf(circle.origins[rank]!);
-    const ranks = error.ranks.map(here);
+    if (!(error instanceof RankLostError)) return error;
+    const { origins, rank: number } = circle;
+    const state = { ...this.#membership, circle: origins, number };
+    const ranks = error.ranks.map((of) => rankOf(state, of)).filter((rank) => rank !== undefined);
     return new RankLostError(ranks, error.operation, error.epoch, { cause: error.cause });
   }
 
-  /** Throws where the world leaves ranks out: nothing new can be made in it. */
+  /** Throws where the world leaves ranks out. */
   requireWhole(): void {
     if (this.masked.length === 0) return;
     throw new HeddleError(
       'HEDDLE_WORLD_MASKED',
-      `this world leaves out ranks ${this.masked.join(', ')}, so nothing new can be made in it; world.renew() gives one of those that are left`,
+      `this world leaves out ranks ${this.masked.join(', ')}: only layers with onLoss: 'mask' can be made in it, and no weights move`,
     );
+  }
+
+  /**
+   * Registers a layer: how it survives the loss of ranks, or null where it needs every rank. In a world that leaves ranks out, it does
+   * so from its first round on. Call what it returns when the layer is gone.
+   */
+  async attach(layer: SurvivesLoss | null): Promise<() => void> {
+    if (layer === null) this.requireWhole();
+    else requireObject('layer', layer, 'what survives the loss of ranks');
+    const key = Symbol('layer');
+    this.#layers.set(key, layer);
+    if (!this.out && this.masked.length > 0) await layer?.leaveOut(this.masked);
+    return () => void this.#layers.delete(key);
+  }
+
+  /** Registers a state that ranks which rejoin take over from the others. Call what it returns when nobody needs it any more. */
+  replicate(what: Replicated): () => void {
+    requireObject('what', what, 'what ranks tell each other where some rejoin');
+    this.#replicated.add(what);
+    return () => this.#replicated.delete(what);
   }
 
   /**
@@ -563,298 +490,243 @@ export class World {
    * graphs, and leave those ranks out. Every rank that is left calls it, and one of `ranks` that still runs, which is told
    * that it is out. All layers must have been made with `onLoss: 'mask'`. docs/worlds.md has the protocol.
    * @throws RankMaskedError where this rank is left out.
-   * @throws RendezvousError where the process that hosted the rendezvous is gone.
+   * @throws RendezvousError where the process that hosts the rendezvous is gone.
    */
   mask(ranks: readonly number[] = []): Promise<void> {
     requireArray('ranks', ranks, 'an array of ranks');
     for (const [i, rank] of ranks.entries()) requireInteger(`ranks[${i}]`, rank, 0, this.ranks - 1);
     this.#requireMaskable();
-    return ranks.length > 0 ? this.#leave(ranks) : this.#once(() => this.#mask([]));
-  }
-
-  #requireMaskable(): void {
-    if ([...this.#freedAtRenewal.values()].includes(null))
-      throw new HeddleError(
-        'HEDDLE_NO_MASKS',
-        "a layer of this world needs every rank; create all of them with onLoss: 'mask', or renew the world",
-      );
-  }
-
-  /** Joins a change of masks that is under way. */
-  #once(change: () => Promise<void>): Promise<void> {
-    this.#masking ??= change().finally(() => {
-      this.#masking = null;
-    });
-    return this.#masking;
+    return ranks.length > 0 ? this.#leaveOut(ranks) : this.#once(() => this.#goOn({}));
   }
 
   /** Leaves out ranks that may run: all meet first, so that what they have enqueued is done. Of no effect on those that are out. */
-  async #leave(ranks: readonly number[]): Promise<void> {
+  async #leaveOut(ranks: readonly number[]): Promise<void> {
     // Calls that waited for the same change go on one after the other.
-    while (this.#masking !== null) await this.#masking.catch(() => {});
-    const more = ranks.filter((rank) => !this.masked.includes(rank));
-    if (more.length === 0) return;
-    await this.#once(() => this.#mask(more));
+    while (this.#changing !== null) await this.#changing.catch(() => {});
+    const leave = ranks.filter((rank) => !this.masked.includes(rank));
+    if (leave.length > 0) await this.#once(() => this.#goOn({ leave }));
   }
 
   /**
-   * Takes ranks that were left out, and wait in `rejoin`, into rounds again; all layers stay. Every rank that takes part calls it, at
-   * the same place between rounds, as often as it likes: of a world that leaves nobody out it costs nothing. Returns those that came:
-   * none before proxies can begin anew everywhere, which they make ready when somebody waits.
+   * Admits ranks that were left out, or that take empty places, and wait in `rejoin`; all layers stay. Every rank that takes part calls
+   * it, at the same place between rounds, as often as it likes: in a world that leaves nobody out it costs nothing. Returns those that
+   * came: none before proxies can begin anew everywhere, which they make ready when somebody waits.
    */
-  async takeIn(): Promise<readonly number[]> {
+  async admit(): Promise<readonly number[]> {
     this.#requireMaskable();
-    await this.#masking?.catch(() => {});
+    await this.#changing?.catch(() => {});
     if (this.out) throw new RankMaskedError(this.rank);
     const { masked } = this;
     if (masked.length === 0) return [];
     // Where a rank was lost meanwhile, it is left out first, as `synchronize` of a layer or `mask` does.
     const ready = this.#proxies.every(({ prepared }) => prepared);
-    const heard = Uint8Array.of(Number(this.circle.rejoining > 0), Number(ready));
-    const all = await this.#unlessLost(this.allGather(heard, 'taking in'));
-    if (!all?.some(([waiting]) => waiting === 1)) return [];
+    const heard = Uint8Array.of(Number(this.circle.outsiders > 0), Number(ready));
+    const all = await this.allGather(heard, 'admitting').catch(lostIsNull);
+    const said = all?.filter(({ length }) => length > 0);
+    if (!said?.some(([waiting]) => waiting === 1)) return [];
     // Rounds go on meanwhile: only what needs all ranks is done while they wait.
     if (!ready) for (const proxy of this.#proxies) void proxy.prepare();
-    if (all.some(([, prepared]) => prepared === 0)) return [];
-    await this.#once(() => this.#mask([], 'rejoining'));
+    if (said.some(([, prepared]) => prepared === 0)) return [];
+    await this.#once(() => this.#goOn({ admit: true }));
     return masked.filter((rank) => !this.masked.includes(rank));
   }
 
   /**
-   * Of a rank that is left out: waits until the others take it in (`takeIn`), however long that takes. Then it takes part in rounds
+   * Waits, as a rank that is left out, until the others admit it (`admit`), however long that takes. Then it takes part in rounds
    * again, with the layers that it has, which must be those of the others. Where experts are placed, it has their placement.
    * @throws RankMaskedError where the others refuse it; the cause says why.
-   * @throws RendezvousError where nobody is left who could take it in, and where the others renew their world.
+   * @throws RendezvousError where nobody is left who could admit it.
    */
   async rejoin(): Promise<void> {
     this.#requireMaskable();
-    await this.#masking?.catch(() => {});
+    await this.#changing?.catch(() => {});
     if (!this.out) throw new HeddleError('HEDDLE_NOT_OUT', notOut(this.rank));
     await this.#once(() => this.#rejoin());
   }
 
+  #requireMaskable(): void {
+    if ([...this.#layers.values()].includes(null))
+      throw new HeddleError(
+        'HEDDLE_NO_MASKS',
+        "a layer of this world needs every rank; create all of them with onLoss: 'mask', or start the world anew",
+      );
+  }
+
+  /** Joins a change of the membership that is under way. */
+  #once(change: () => Promise<void>): Promise<void> {
+    this.#changing ??= change().finally(() => {
+      this.#changing = null;
+    });
+    return this.#changing;
+  }
+
+  get #maskable(): SurvivesLoss[] {
+    return [...this.#layers.values()].filter((layer) => layer !== null);
+  }
+
+  async #goOn(what: { readonly leave?: readonly number[]; readonly admit?: boolean }): Promise<void> {
+    if (this.#membership.out) throw new RankMaskedError(this.rank);
+    await this.device.settle();
+    passing('mask', 'kernels ended');
+    const counted = await Promise.all(this.#maskable.map((layer) => layer.count()));
+    if (what.leave !== undefined) await this.barrier('mask').catch(lostIsNull);
+    await this.#change({ kind: 'begin', brings: this.#brings(counted), ...what });
+  }
+
   async #rejoin(): Promise<void> {
-    this.#out = true;
+    this.#membership = { ...this.#membership, out: true };
     await this.device.settle();
     passing('rejoin', 'kernels ended');
     await Promise.all(this.#proxies.map((proxy) => proxy.prepare()));
-    const { circle } = this;
-    // What counts is what the others say.
-    const nothing = this.#maskables.map(() => Number.POSITIVE_INFINITY);
-    const begin = () => this.#meeting(circle, circle.rejoin(), this.#host.meanwhile());
-    await this.#agree(nothing, begin, true).catch((error) => this.#endLeftOut(error));
-    this.tell({ kind: 'joined', joined: [this.rank] });
+    await this.#change({ kind: 'begin', brings: this.#brings(this.#maskable.map(() => 0)) });
   }
 
-  get #maskables(): Maskable[] {
-    return [...this.#freedAtRenewal.values()].filter((part) => part !== null);
-  }
-
-  async #mask(ranks: readonly number[], takesIn: TakesIn = 'nobody'): Promise<void> {
-    await this.device.settle();
-    passing('mask', 'kernels ended');
-    const counted = await Promise.all(this.#maskables.map((part) => part.count()));
-    const out = this.masked;
-    if (ranks.length > 0) {
-      const { circle } = this;
-      await this.#unlessLost(this.barrier('mask'));
-      const numbers = ranks.map((rank) => circle.origins.indexOf(this.#origins[rank]!));
-      circle.accuse(numbers, 'the program leaves it out');
-    }
-    const begin = () => this.#goOnFrom(this.circle, this.#patience, takesIn);
-    await this.#agree(counted, begin, takesIn === 'rejoining').catch((error) => this.#endLeftOut(error));
-    const { masked } = this;
-    const joined = out.filter((rank) => !masked.includes(rank));
-    if (joined.length > 0) this.tell({ kind: 'joined', joined });
-    else this.tell({ kind: 'masked', masked });
-  }
-
-  /** Where the error says that this rank is out: work that is enqueued on it all the same, such as a captured graph, writes nowhere. */
-  async #endLeftOut(error: unknown): Promise<never> {
-    if (!(error instanceof RankLostError && error.ranks.includes(this.rank))) throw error;
-    this.#out = true;
-    await Promise.all(this.#proxies.map((proxy) => proxy.pause()));
-    for (const part of this.#maskables) await part.leaveOut([this.rank]);
-    this.tell({ kind: 'masked', masked: [this.rank] });
-    throw new RankMaskedError(this.rank, { cause: error });
-  }
-
-  /** How long the others wait for a rank: as long as its kernels may still wait for one of them. */
-  get #patience(): number | undefined {
-    const waits = this.#maskables.map(({ waitMs }) => waitMs);
-    return waits.length === 0 ? undefined : Math.max(...waits) + marginMs;
-  }
-
-  /**
-   * All ranks of one circle come to the same: their memory is as at first, they leave out who is not in it, and so many rounds count. A
-   * rank that is lost before all have made their memory ready is left out as well. `counted`: the rounds of each layer that went well.
-   */
-  async #agree(counted: readonly number[], begin: () => Promise<Circle>, rejoined: boolean): Promise<void> {
-    const parts = this.#maskables;
-    const mine = new Uint8Array(Float64Array.from(counted).buffer);
-    let all: Uint8Array[] | null = null;
-    for (let next = begin; all === null; next = () => this.#goOnFrom(this.circle, this.#patience, 'nobody')) {
-      const circle = await next();
-      this.#circle = circle;
-      if (circle instanceof ProcessCircle) circle.atProgramEnd = () => this.dispose();
-      this.#hearLosses(circle);
-      // Messages that are on their way are of rounds that do not count, or of ranks that are out. They end with the network.
-      await Promise.all(this.#proxies.map((proxy) => proxy.pause()));
-      if (rejoined && (await this.#unlessLost(this.#meetAgain(circle))) === null) continue;
-      for (const part of parts) await part.leaveOut(this.masked);
-      passing('mask', 'left out');
-      const beginProxies = async () => {
-        const ranks = this.#origins.map((origin) => circle.origins.indexOf(origin));
-        for (const proxy of this.#proxies) await proxy.begin(circle, ranks);
-        return true;
-      };
-      const begun = await this.#unlessLost(beginProxies());
-      passing('mask', 'proxies begun');
-      if (begun !== null) all = await this.#unlessLost(this.#meeting(circle, circle.allGather(mine, 'mask')));
-    }
-    const done = all.map((bytes) => new Float64Array(bytes.slice().buffer));
-    for (const [i, part] of parts.entries()) part.goOn(Math.min(...done.map((of) => of[i]!)));
-    this.#out = false;
-  }
-
-  /**
-   * Those that rejoin, and the others, find out whether they fit together: each that does has its place again, and knows what the
-   * others do. Null where one did not: it is lost, with the reason.
-   */
-  async #meetAgain(circle: Circle): Promise<true | null> {
-    const layers = this.#maskables;
-    const parts = [...layers, ...this.#alike];
-    const mine: Standing = {
-      ...{ out: this.#out, rank: this.rank, origins: this.#origins },
-      world: JSON.stringify([this.topology.members, layers.map(({ shape }) => shape), parts.length]),
-      states: parts.map((part) => part.state()),
-      windows: [...this.#windows].map(({ purpose: name, window: { own, bytes } }) => ({
-        ...{ name, bytes, handle: Buffer.from(own.handle).toString('base64') },
-      })),
+  #brings(counted: readonly number[]): Brought {
+    const shapes = this.#maskable.map(({ shape }) => shape);
+    const windows = [...this.#windows].map(({ purpose, window: { bytes } }) => [purpose, bytes]);
+    return {
+      counted,
+      world: JSON.stringify([this.topology.members, shapes, this.#replicated.size]),
+      windows: JSON.stringify(windows),
     };
-    const gathered = await this.#meeting(
-      circle,
-      circle.allGather(Buffer.from(JSON.stringify(mine)), 'rejoining'),
-    );
-    const all = gathered.map((bytes): Standing => JSON.parse(Buffer.from(bytes).toString()));
-    const stayed = all.find(({ out }) => !out);
-    if (stayed === undefined)
-      throw new RendezvousError('all ranks that could have taken this one in are lost');
-    const origins = [...stayed.origins];
-    const sizes = ({ windows }: Standing) => JSON.stringify(windows.map(({ name, bytes }) => [name, bytes]));
-    for (const [number, said] of all.entries()) {
-      const { out, rank, world } = said;
-      if (!out) continue;
-      const there = circle.origins.indexOf(origins[rank]!);
-      const why = ![-1, number].includes(there)
-        ? `rank ${rank} takes part already`
-        : world !== stayed.world
-          ? 'its nodes, or its layers, are not those of the others'
-          : sizes(said) !== sizes(stayed)
-            ? 'its windows are not those of the others'
-            : null;
-      if (why === null) {
-        origins[rank] = circle.origins[number]!;
-        continue;
+  }
+
+  /** Changes the membership together with the other ranks, as membership.ts says. */
+  async #change(begin: Message): Promise<void> {
+    let cause: unknown;
+    for (let message: Message | null = begin; message !== null; ) {
+      const [membership, action] = step(this.#membership, message);
+      this.#membership = membership;
+      try {
+        message = await this.#carryOut(action, cause);
+      } catch (error) {
+        if (!(error instanceof RankLostError)) throw error;
+        cause = error;
+        message = { kind: action.kind === 'regroup' ? 'left out' : 'lost' };
       }
-      if (number === circle.rank) throw new RankMaskedError(rank, { cause: new Error(why) });
-      if (!this.#out) circle.accuse([number], why);
-      return null;
     }
-    this.#origins = origins;
-    if (!(await this.#mapAnew(circle, all))) return null;
-    const said = origins.map((origin) => all[circle.origins.indexOf(origin)]?.states);
-    for (const [i, part] of parts.entries())
-      await part.takeOver(
-        said.map((states) => states?.[i]),
-        this.#out ? stayed.rank : null,
-      );
-    passing('rejoin', 'met');
-    return true;
+  }
+
+  async #carryOut(action: Action, cause: unknown): Promise<Message | null> {
+    const { circle } = this;
+    switch (action.kind) {
+      case 'wait outside':
+        return this.#enter(circle.rejoin());
+      case 'regroup': {
+        const { admit, accuse } = action;
+        if (accuse !== null) circle.accuse(accuse.numbers, accuse.why);
+        // The others wait for a rank as long as its kernels may still wait for one of them.
+        const waits = this.#maskable.map(({ waitMs }) => waitMs);
+        const patience = waits.length === 0 ? undefined : Math.max(...waits) + marginMs;
+        return this.#enter(circle.regroup(patience, admit));
+      }
+      case 'meet': {
+        const mine: Introduction = {
+          ...action.standing,
+          states: [...this.#maskable, ...this.#replicated].map((part) => part.state()),
+          handles: [...this.#windows].map(({ window }) => Buffer.from(window.own.handle).toString('base64')),
+        };
+        this.#introduced = await this.#gather<Introduction>(mine, 'rejoining');
+        return { kind: 'met', all: this.#introduced };
+      }
+      case 'fit':
+        return this.#fit(action.stayed);
+      case 'prepare':
+        for (const layer of this.#maskable) await layer.leaveOut(action.masked);
+        passing('mask', 'left out');
+        for (const proxy of this.#proxies) await proxy.begin(circle, numbersIn(this.#membership));
+        passing('mask', 'proxies begun');
+        return { kind: 'prepared' };
+      case 'agree':
+        return { kind: 'agreed', all: await this.#gather(action.counted, 'mask') };
+      case 'go on': {
+        const { done, joined } = action;
+        for (const [i, layer] of this.#maskable.entries()) layer.goOn(done[i]!);
+        this.tell(joined.length > 0 ? { kind: 'joined', joined } : { kind: 'masked', masked: this.masked });
+        return null;
+      }
+      case 'sit out':
+        // Work that is enqueued all the same, such as a captured graph, writes nowhere.
+        await Promise.all(this.#proxies.map((proxy) => proxy.pause()));
+        for (const layer of this.#maskable) await layer.leaveOut([this.rank]);
+        this.tell({ kind: 'masked', masked: [this.rank] });
+        throw new RankMaskedError(this.rank, { cause });
+      case 'withdraw': {
+        const heard = new Promise((resolve) => circle.onRankLost(resolve));
+        circle.abandon(action.why);
+        await heard;
+        throw new RankMaskedError(this.rank, { cause: new Error(action.why) });
+      }
+    }
+  }
+
+  async #enter(next: Promise<Circle>): Promise<Message> {
+    this.#circle = await this.#meeting(this.circle, next, this.#host.meanwhile());
+    this.#hear(this.#circle);
+    // Messages that are on their way are of rounds that do not count, or of ranks that are out. They end with the network.
+    await Promise.all(this.#proxies.map((proxy) => proxy.pause()));
+    const { origins, rank } = this.#circle;
+    return { kind: 'regrouped', circle: origins, number: rank };
+  }
+
+  async #gather<T>(mine: T, operation: string): Promise<T[]> {
+    const { circle } = this;
+    const said = circle.allGather(Buffer.from(JSON.stringify(mine)), operation);
+    return (await this.#meeting(circle, said)).map((bytes) => JSON.parse(Buffer.from(bytes).toString()) as T);
   }
 
   /**
-   * Maps windows of processes that have taken the places of others; a new process so maps those of all. No kernel runs, and none
-   * begins before all have met again. False where one does not fit.
+   * Maps windows of processes that have taken places, each where the place's window was: kernels hold the addresses. A new process so
+   * maps those of all. No kernel runs, and none begins before all have met again. Then states are taken over.
    */
-  async #mapAnew(circle: Circle, all: readonly Standing[]): Promise<boolean> {
+  async #fit(stayed: number | null): Promise<Message> {
+    const all = this.#introduced;
     for (const [n, { map }] of [...this.#windows].entries())
-      for (const [number, { rank, windows }] of all.entries()) {
+      for (const [number, { rank, handles }] of all.entries()) {
         try {
-          await map(rank, Buffer.from(windows[n]!.handle, 'base64'));
+          await map(rank, Buffer.from(handles[n]!, 'base64'));
         } catch (error) {
-          const why = messageOf(error);
-          if (!this.#out) {
-            circle.accuse([number], why);
-            return false;
-          }
-          circle.abandon(why);
-          throw new RankMaskedError(this.rank, { cause: error });
+          return { kind: 'fitted', misfit: { number, why: messageOf(error) } };
         }
       }
     passing('rejoin', 'mapped');
-    return true;
+    const byRank = numbersIn(this.#membership).map((number) => all[number]?.states);
+    for (const [i, part] of [...this.#maskable, ...this.#replicated].entries())
+      await part.takeOver(
+        byRank.map((states) => states?.[i]),
+        stayed,
+      );
+    passing('rejoin', 'met');
+    return { kind: 'fitted', misfit: null };
   }
 
-  /** Null where a rank was lost, or left, before. */
-  async #unlessLost<T>(meeting: Promise<T>): Promise<T | null> {
-    try {
-      return await meeting;
-    } catch (error) {
-      if (error instanceof RankLostError) return null;
-      throw error;
-    }
-  }
-
-  /**
-   * Frees what was kept for ranks that are gone. Kernels of such a rank of this process may still run; other processes' keep what
-   * they have mapped.
-   */
-  async #freeWithout({ origins }: Circle): Promise<void> {
-    const { members, node } = this.topology;
-    const stays = (rank: number) => origins.includes(this.#origins[rank]!);
-    if (!this.#host.alone && !members[node]!.every(stays)) return;
-    for (const free of [...this.#freedAtRenewal.keys()]) await free();
-  }
-
-  /**
-   * For what must stay while a rank that was lost may still use it. Call what it returns where it is freed before. `stays`: how it
-   * lives on when ranks are left out; null where it cannot.
-   */
-  freeAtRenewal(free: () => Promise<void>, stays: Maskable | null = null): () => void {
-    requireFunction('free', free);
-    if (stays !== null) requireObject('stays', stays, 'what lives on when ranks are left out');
-    this.#freedAtRenewal.set(free, stays);
-    return () => this.#freedAtRenewal.delete(free);
-  }
-
-  /** For what all ranks know alike: those that rejoin are told. Call what it returns when nobody asks for it any more. */
-  keepAlike(what: Alike): () => void {
-    requireObject('what', what, 'what ranks tell each other where some rejoin');
-    this.#alike.add(what);
-    return () => this.#alike.delete(what);
-  }
-
-  /** This world, or what it was renewed to. */
+  /** This world, or that of the process that has taken its rank's place. */
   get #latest(): World {
-    return this.#next === null ? this : this.#next.#latest;
+    return this.#next ?? this;
   }
 
   /**
-   * For checks alone: of a simulated rank that is left out, the world of a new process in its place, which has nothing of this one's
-   * memory.
+   * For checks alone: the world of a new process in a simulated rank's place, which has nothing of this one's memory. Another rank's is
+   * the caller's to dispose of.
    * @internal
    */
-  async startAnew(): Promise<World> {
-    const { rank, ranks } = this;
+  async startAnew(rank = this.rank, machine?: SimMachine): Promise<World> {
+    const { ranks, topology } = this;
     const circle = this.circle as LocalCircle;
+    const enter = (leaving: AbortSignal) => circle.waitOutside(leaving);
+    const outside = new OutsideCircle(rank, ranks, {}, enter);
+    if (machine !== undefined) {
+      const { members } = topology;
+      const nodeOf = [...Array(ranks).keys()].map((of) => members.findIndex((some) => some.includes(of)));
+      const there = topologyOf(nodeOf, rank);
+      return new World(outside, machine.device(rank), there, hostIn(machine, rank));
+    }
     await Promise.all(this.#proxies.map((proxy) => proxy.stop()));
-    const outside = new OutsideCircle(rank, ranks, {}, () => circle.rejoin());
-    this.#next = new World(outside, this.device, this.topology, this.#host, this.#events);
+    this.#next = new World(outside, this.device, topology, this.#host, this.#events);
     return this.#next;
   }
 
-  /** Frees the device and leaves the circle. Of no effect on a world that was renewed. */
+  /** Frees the device and leaves the circle. */
   async dispose(): Promise<void> {
     if (this.#next !== null) return;
     this.#host.left();
@@ -900,7 +772,7 @@ export class World {
 interface Host {
   /** It waits for other ranks' host programs, until what this returns is called. */
   meanwhile(): () => void;
-  /** Likewise for those of all ranks, and then knows what they knew. `place`: the same for all of them. */
+  /** It waits for the host programs of all ranks, and then knows what they knew. `place`: the same for all of them. */
   meets(place: object): () => void;
   /** It has ended. */
   left(): void;
@@ -910,13 +782,17 @@ interface Host {
   network(): FabricOptions;
   /** Whether the rank is the only one of its process. */
   readonly alone: boolean;
-  /** Null where nobody can come in. */
-  readonly find: FindTopology | null;
+}
+
+/** Passes over the loss of a rank. */
+function lostIsNull(error: unknown): null {
+  if (error instanceof RankLostError) return null;
+  throw error;
 }
 
 const nobodyHears = { meanwhile: () => () => {}, meets: () => () => {} };
 
-/** Of a rank with a GPU: its proxy takes the NICs that are nearest to that. */
+/** The host of a rank with a GPU: its proxy takes the NICs that are nearest to that. */
 function unheard(gpu: number, fabric: FabricOptions = {}): Host {
   const near = (): FabricOptions => ({ near: describeGpu(gpu).pciBusId, ...fabric });
   return {
@@ -926,7 +802,6 @@ function unheard(gpu: number, fabric: FabricOptions = {}): Host {
     findWires: (circle, device) => findWires(circle, device, near()),
     network: near,
     alone: false,
-    find: null,
   };
 }
 
@@ -946,7 +821,6 @@ function hostIn(machine: SimMachine, rank: number, fabric: FabricOptions = {}, o
       outside ? findWires(circle, device, fabric) : simulatedWires(fabric),
     network: () => fabric,
     alone: false,
-    find: null,
   };
 }
 

@@ -297,7 +297,7 @@ async function runFrom(
   /** Whether this rank takes part in the rounds from this one on. */
   const takesPart = async (n: number): Promise<boolean> => {
     if (n === before) await world.mask(ranks).catch(requireOut);
-    if (n === until) await (world.out ? world.rejoin() : takeIn(world));
+    if (n === until) await (world.out ? world.rejoin() : admit(world));
     return !world.out;
   };
   let result: RoundsResult = { out: [], received: [] };
@@ -323,12 +323,12 @@ function requireOut(error: unknown): void {
   if (!(error instanceof RankMaskedError)) throw error;
 }
 
-/** Takes ranks in until all take part. */
-async function takeIn(world: World): Promise<void> {
+/** Admits ranks until all take part. */
+async function admit(world: World): Promise<void> {
   for (let tries = 0; world.masked.length > 0; tries++) {
     if (tries === 1000)
       throw new HeddleError('HEDDLE_WRONG_RESULT', `ranks ${world.masked} do not come back`);
-    await world.takeIn();
+    await world.admit();
     await new Promise(setImmediate);
   }
 }

@@ -30,7 +30,7 @@ async function run(): Promise<void> {
     });
     await world.mask();
     while (world.masked.length > 0) {
-      await world.takeIn();
+      await world.admit();
       await delay(5);
     }
   } else {

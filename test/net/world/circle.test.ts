@@ -180,7 +180,7 @@ describeCircles(
         expect(atB).toMatchObject({ ranks: [2], operation: 'windows' });
         expect(atA!.cause).toMatchObject({ message: 'its GPU fell off the bus' });
         expect(atA!.message).toBe(
-          'rank 2 did not answer during dispatch; a new world goes on without it (world.renew)',
+          "rank 2 did not answer during dispatch; layers with onLoss: 'mask' go on without it; without masks start the world anew",
         );
         expect(await errorOf(a!.barrier('combine'))).toMatchObject({ ranks: [2], operation: 'combine' });
       });

@@ -17,7 +17,7 @@ interface Maker {
 
 interface Made {
   readonly circles: Circle[];
-  /** Where newcomers join, unless none can. */
+  /** Where outsiders come, unless none can. */
   readonly at?: JoinOptions;
   end(): Promise<void>;
 }
@@ -99,7 +99,7 @@ export function describeCircles(
   });
 }
 
-/** Of those that newcomers can join. */
+/** The same tests of every kind of circle to which outsiders can come. */
 export const describeJoinable = (title: (name: string) => string, tests: (make: Maker['make']) => void) =>
   describeCircles(title, tests, [processes, hosted]);
 

@@ -114,12 +114,13 @@ describe('readEnvironment', () => {
     }
   });
 
-  it('lets HEDDLE_ADDRESS, _SECRET, _LOCAL_RANK, _NODE, _DEVICE, _RANKS_HERE and _WORLD_ID override any launcher', () => {
+  it('lets HEDDLE_ADDRESS, _SECRET, _LOCAL_RANK, _PLACES, _NODES, _DEVICE, _RANKS_HERE and _WORLD_ID override any launcher', () => {
     const overrides = {
       HEDDLE_ADDRESS: '[fd00::1]:1234',
       HEDDLE_SECRET: 'x',
       HEDDLE_LOCAL_RANK: '0',
-      HEDDLE_NODE: 'left',
+      HEDDLE_PLACES: '32',
+      HEDDLE_NODES: '4',
       HEDDLE_DEVICE: 'sim',
       HEDDLE_RANKS_HERE: '2',
       HEDDLE_WORLD_ID: 'mine',
@@ -129,7 +130,8 @@ describe('readEnvironment', () => {
       address: { host: 'fd00::1', port: 1234 },
       secret: 'x',
       localRank: 0,
-      node: 'left',
+      places: 32,
+      nodes: 4,
       device: 'sim',
       ranksHere: 2,
       world: 'mine',
@@ -146,6 +148,8 @@ describe('readEnvironment', () => {
     ['more ranks here than there are', { ...heddle, HEDDLE_RANKS_HERE: '100' }, 'HEDDLE_RANKS_HERE'],
     ['no size', { HEDDLE_RANK: '0' }, 'HEDDLE_WORLD'],
     ['no address', { HEDDLE_RANK: '0', HEDDLE_WORLD: '2' }, 'HEDDLE_ADDRESS'],
+    ['fewer places than ranks', { ...heddle, HEDDLE_PLACES: '7' }, 'HEDDLE_PLACES'],
+    ['more nodes than places', { ...heddle, HEDDLE_NODES: '9' }, 'HEDDLE_NODES'],
     ['a rank beyond the size', { ...heddle, HEDDLE_RANK: '8' }, 'HEDDLE_RANK'],
     ['a negative rank', { ...heddle, HEDDLE_RANK: '-1' }, 'HEDDLE_RANK'],
     ['a rank that is no number', { ...torchrun, RANK: '0x1' }, 'RANK'],
@@ -168,14 +172,20 @@ describe('readEnvironment', () => {
 });
 
 describe('findPlace', () => {
-  it('has of a newcomer that the options name all else from the environment', () => {
-    const environment = { HEDDLE_ADDRESS: '127.0.0.1:29000', HEDDLE_WORLD_ID: 'w' };
-    const expected = { newcomer: 'spare', rank: 0, ranks: 1, address: { port: 29000 }, world: 'w' };
-    expect(findPlace({ newcomer: 'spare', environment })).toMatchObject(expected);
-    expect(findPlace({ environment: { ...environment, HEDDLE_NEWCOMER: 'spare' } })).toMatchObject(expected);
-    const numbered = { newcomer: 'node9', environment: { ...torchrun, HEDDLE_ADDRESS: 'node1:29000' } };
-    expect(findPlace(numbered)).toMatchObject({ newcomer: 'node9', rank: 5, ranks: 16 });
-    expect(() => findPlace({ newcomer: 'spare', environment: {} })).toThrow(/HEDDLE_ADDRESS/);
+  it('lets only a process that takes an empty place have one behind the ranks that begin', () => {
+    const environment = {
+      ...launchers.heddle,
+      HEDDLE_RANK: '11',
+      HEDDLE_PLACES: '12',
+      HEDDLE_LOCAL_RANK: '3',
+    };
+    expect(() => findPlace({ environment })).toThrow(/HEDDLE_RANK is "11".*because HEDDLE_WORLD is 8/);
+    const place = findPlace({ environment: { ...environment, HEDDLE_REJOIN: 'spare' } });
+    expect(place).toMatchObject({ rank: 11, ranks: 8, places: 12, localRank: 3, name: 'spare' });
+    const options = { rank: 3, ranks: 4, address: 'node1:29000', environment: {} };
+    expect(findPlace({ ...options, places: 6 })).toMatchObject({ ranks: 4, places: 6, name: 'rank 3' });
+    expect(() => findPlace({ ...options, rank: 4, places: 6 })).toThrow(/rank is 4.*0 to 3/);
+    expect(findPlace({ ...options, rank: 4, places: 6, rejoin: 'spare' })).toMatchObject({ rank: 4 });
   });
 });
 

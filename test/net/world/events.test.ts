@@ -39,7 +39,7 @@ function recordsOf(file: string) {
     });
 }
 
-test('ranks that are left out, and the renewal after that, are told to listeners and to the file', async () => {
+test('ranks that are left out, and come back, are told to listeners and to the file', async () => {
   const file = join(folder, 'events.jsonl');
   vi.stubEnv('HEDDLE_EVENTS', file);
   const heard: WorldEvent[][] = [[], [], []];
@@ -48,19 +48,25 @@ test('ranks that are left out, and the renewal after that, are told to listeners
     silent();
     world.onEvent((event) => heard[world.rank]!.push(event));
     await ExpertParallel.create(world, layerOf(shape, { onLoss: 'mask' }));
-    if (world.rank === 1) return expect(world.mask([1])).rejects.toThrow(RankMaskedError);
+    if (world.rank === 1) {
+      await expect(world.mask([1])).rejects.toThrow(RankMaskedError);
+      return world.rejoin();
+    }
     await world.mask([1]);
-    await world.renew();
+    while ((await world.admit()).length === 0) await new Promise(setImmediate);
   });
   const brief = heard.map((events) => events.map(({ time, ...event }) => event));
-  const of = (rank: number, was: number, now: number) => [
+  const of = (rank: number) => [
     { rank, ranks: 3, kind: 'lost', lost: [1], why: expect.stringContaining('rank 1') },
     { rank, ranks: 3, kind: 'masked', masked: [1] },
-    { rank: now, ranks: 2, kind: 'renewed', was: [0, was] },
+    { rank, ranks: 3, kind: 'joined', joined: [1] },
   ];
-  expect(brief[0]).toEqual(of(0, 2, 0));
-  expect(brief[2]).toEqual(of(2, 2, 1));
-  expect(brief[1]!.at(-1)).toEqual({ rank: 1, ranks: 3, kind: 'masked', masked: [1] });
+  expect(brief[0]).toEqual(of(0));
+  expect(brief[2]).toEqual(of(2));
+  expect(brief[1]!.slice(-2)).toEqual([
+    { rank: 1, ranks: 3, kind: 'masked', masked: [1] },
+    { rank: 1, ranks: 3, kind: 'joined', joined: [1] },
+  ]);
   for (const [event] of heard) expect(Date.now() - event!.time.getTime()).toBeLessThan(60_000);
   const records = recordsOf(file);
   expect(records).toHaveLength(heard.flat().length);
@@ -69,8 +75,8 @@ test('ranks that are left out, and the renewal after that, are told to listeners
     ...{ 'heddle.rank': 2, 'heddle.ranks': 3, 'heddle.masked': [1] },
   });
   expect(records).toContainEqual({
-    ...{ eventName: 'heddle.world.renewed', severityNumber: 9, severityText: 'INFO' },
-    ...{ 'heddle.rank': 1, 'heddle.ranks': 2, 'heddle.was': [0, 2] },
+    ...{ eventName: 'heddle.world.joined', severityNumber: 9, severityText: 'INFO' },
+    ...{ 'heddle.rank': 2, 'heddle.ranks': 3, 'heddle.joined': [1] },
   });
 });
 
@@ -127,7 +133,7 @@ test('a listener that throws stops nothing', async () => {
     world.onEvent(() => {
       throw new Error('of the listener');
     });
-    world.tell({ kind: 'renewed', was: [0] });
+    world.tell({ kind: 'joined', joined: [0] });
   });
   expect(thrown.map(String)).toEqual(['Error: of the listener']);
 });
@@ -142,14 +148,16 @@ test('heddle run: its ranks write to one file', needing('libfabric'), async () =
   vi.spyOn(process.stderr, 'write').mockReturnValue(true);
   const events = join(folder, 'events.jsonl');
   vi.stubEnv('HEDDLE_EVENTS', events);
-  const program = transpiled('test/net/world/programs/renew.ts');
-  const flags = ['-n', '3', '--device', 'sim', '--nodes', '3', '--keep-going'];
+  const program = transpiled('test/net/world/programs/rejoin.ts');
+  const flags = ['-n', '3', '--device', 'sim', '--nodes', '3', '--restart', '1', '--rejoin'];
   expect(await heddle(['run', ...flags, program])).toBe(0);
   const records = recordsOf(events);
   for (const rank of [0, 2]) {
-    expect(records).toContainEqual(
-      expect.objectContaining({ eventName: 'heddle.world.lost', 'heddle.rank': rank, 'heddle.lost': [1] }),
-    );
+    for (const kind of ['lost', 'masked', 'joined'])
+      expect(records).toContainEqual(
+        expect.objectContaining({
+          ...{ eventName: `heddle.world.${kind}`, 'heddle.rank': rank, [`heddle.${kind}`]: [1] },
+        }),
+      );
   }
-  expect(records.filter(({ eventName }) => eventName === 'heddle.world.renewed')).toHaveLength(2);
 });

@@ -14,7 +14,7 @@ describe('a round', () => {
           exchange.sit(rank, {
             completed: () => {},
             failed: () => {},
-            renewed: () => {},
+            regrouped: () => {},
             waiting: () => {},
             lost,
           });
@@ -47,7 +47,7 @@ describe('a round', () => {
       timeoutMs: 1000,
     } as const;
     for (const rank of [1, 0, 2]) {
-      const others = { failed: () => {}, lost: () => {}, renewed: () => {}, waiting: () => {} };
+      const others = { failed: () => {}, lost: () => {}, regrouped: () => {}, waiting: () => {} };
       exchange.sit(rank, { completed: () => order.push(rank), ...others });
     }
     for (const rank of [2, 0, 1]) exchange.arrive(rank, call);

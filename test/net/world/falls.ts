@@ -1,5 +1,5 @@
 /**
- * Processes that fall at the points that a rank passes on its way into a world, through a renewal and out again, and what the others
+ * Processes that fall at the points that a rank passes on its way into a world, through a loss and out again, and what the others
  * see of it. The points are found by passing them: nobody lists them.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
@@ -22,7 +22,7 @@ export interface Told {
     readonly timeoutMs: number;
     readonly lossTimeoutMs: number;
   };
-  /** The rank that leaves the others first, so that they renew their world. */
+  /** The rank that falls first, so that the others leave it out. */
   readonly first: number;
   /** Whether it also creates a layer over proxies, for which it needs libfabric. */
   readonly layers: boolean;
@@ -31,7 +31,7 @@ export interface Told {
 
 export type Fault = 'SIGKILL' | 'SIGSTOP';
 
-/** An error that a rank was given; `lost` counts ranks as when the world began. */
+/** An error that a rank was given. */
 export interface Thrown {
   readonly name: string;
   readonly message: string;

@@ -67,12 +67,13 @@ describe('hostile', () => {
     'variables of %s are a place in a world, or refused',
     (_, environment) => {
       readAll(spoiltObjects<Environment>(environment), readEnvironment, HeddleError, (place) => {
-        const { rank, ranks, localRank, ranksHere, address, world, node } = place;
+        const { rank, ranks, localRank, ranksHere, address, world, nodes = 1 } = place;
         expect(ranks).toBeGreaterThan(0);
         for (const one of [rank, localRank ?? 0, rank + ranksHere - 1])
           expect(isRank(one) && one < ranks).toBe(true);
         expect(parseAddress('address', formatAddress(address))).toEqual(address);
-        for (const text of [world, node ?? '']) expect(typeof text).toBe('string');
+        expect(typeof world).toBe('string');
+        expect(nodes > 0 && nodes <= (place.places ?? ranks)).toBe(true);
       });
     },
   );

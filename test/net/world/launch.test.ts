@@ -120,17 +120,17 @@ describe('a launch', () => {
 
   it('gives equal nodes to ranks, or one process to each node where GPUs are simulated', async () => {
     const file = program(`
-      const { HEDDLE_RANK, HEDDLE_NODE, HEDDLE_DEVICE, HEDDLE_RANKS_HERE } = process.env;
-      console.log(HEDDLE_RANK, HEDDLE_NODE, HEDDLE_DEVICE, HEDDLE_RANKS_HERE);`);
+      const { HEDDLE_RANK, HEDDLE_NODES, HEDDLE_DEVICE, HEDDLE_RANKS_HERE } = process.env;
+      console.log(HEDDLE_RANK, HEDDLE_NODES, HEDDLE_DEVICE, HEDDLE_RANKS_HERE);`);
     const real = await run({ ranks: 4, nodes: 2, program: file });
     expect(real.stdout.lines.sort()).toEqual([
-      '[rank 0] 0 0 undefined undefined',
-      '[rank 1] 1 0 undefined undefined',
-      '[rank 2] 2 1 undefined undefined',
-      '[rank 3] 3 1 undefined undefined',
+      '[rank 0] 0 2 undefined undefined',
+      '[rank 1] 1 2 undefined undefined',
+      '[rank 2] 2 2 undefined undefined',
+      '[rank 3] 3 2 undefined undefined',
     ]);
     const simulated = await run({ ranks: 4, nodes: 2, device: 'sim', program: file });
-    expect(simulated.stdout.lines.sort()).toEqual(['[ranks 0-1] 0 0 sim 2', '[ranks 2-3] 2 1 sim 2']);
+    expect(simulated.stdout.lines.sort()).toEqual(['[ranks 0-1] 0 2 sim 2', '[ranks 2-3] 2 2 sim 2']);
     expect(simulated.result.results.map(({ rank, ranks }) => [rank, ranks])).toEqual([
       [0, 2],
       [2, 2],

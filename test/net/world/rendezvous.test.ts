@@ -94,7 +94,7 @@ class Raw {
       world: 'w',
       rank,
       ranks: 2,
-      newcomer: false,
+      outside: false,
       lossTimeoutMs: 20_000,
       nonce: newNonce(),
       ...overrides,
@@ -316,7 +316,7 @@ describe('the secret', () => {
       world: 'w',
       rank: 0,
       ranks: 2,
-      newcomer: false,
+      outside: false,
       lossTimeoutMs: 1000,
       nonce: newNonce(),
     };
@@ -330,13 +330,13 @@ describe('the secret', () => {
 });
 
 describe('a proof', () => {
-  it.each([{ newcomer: true }, { lossTimeoutMs: 1 }])(
+  it.each([{ outside: true }, { lossTimeoutMs: 1 }])(
     'holds for all that a joiner says: not for %o',
     async (other) => {
       const raw = await Raw.to(await host());
       const { nonce: hostNonce } = await raw.first('hello');
       const claim = { version: PROTOCOL_VERSION, world: 'w', rank: 0, ranks: 2, nonce: newNonce() };
-      const honest = { ...claim, newcomer: false, lossTimeoutMs: 1000 };
+      const honest = { ...claim, outside: false, lossTimeoutMs: 1000 };
       raw.send({ type: 'join', ...honest, proof: prove(SECRET, 'joiner', honest, hostNonce), ...other });
       expect((await raw.first('refused')).why).toMatch(/its secret is another one/);
     },
@@ -665,7 +665,7 @@ describe('the host', () => {
       circle.onRankLost((loss) => losses.push(loss));
       await closed;
       await new Promise(setImmediate);
-      await expect(circle.renew()).rejects.toMatchObject({ ranks: [1] });
+      await expect(circle.regroup()).rejects.toMatchObject({ ranks: [1] });
       await circle.dispose();
       expect(losses).toMatchObject([{ ranks: [1] }]);
     },
@@ -676,14 +676,14 @@ describe('the host', () => {
       raw.send({ type: 'completed', id: 0, lengths: [0, 0] });
       raw.send({ type: 'lost', ranks: [0], operation: 'work between calls', why: 'accused' });
       await raw.nth('arrive', 2);
-      raw.send({ type: 'renewed', rank: 0, origins: [1] });
+      raw.send({ type: 'regrouped', rank: 0, origins: [1] });
       await raw.nth('arrive', 3);
       raw.socket.resetAndDestroy();
     });
     const circle = await ProcessCircle.join(options);
-    const next = await circle.renew();
+    const next = await circle.regroup();
     await expect(next.barrier()).rejects.toThrow(/the process that was rank 0, .* is gone/);
-    await expect(next.renew()).rejects.toBeInstanceOf(RendezvousError);
+    await expect(next.regroup()).rejects.toBeInstanceOf(RendezvousError);
     expect(next.out).toBe(false);
     await next.dispose();
   });
@@ -717,8 +717,8 @@ describe('the host', () => {
       (raw) => raw.send({ type: 'completed', id: 0, lengths: [1, 1] }),
     ],
     ['parts of too many ranks', (raw) => raw.send({ type: 'completed', id: 0, lengths: [0, 0, 0] })],
-    ['a renewal without this rank', (raw) => raw.send({ type: 'renewed', ranks: [0] })],
-    ['a renewal of ranks that there are not', (raw) => raw.send({ type: 'renewed', ranks: [1, 5] })],
+    ['a regrouping without this rank', (raw) => raw.send({ type: 'regrouped', ranks: [0] })],
+    ['a regrouping of ranks that there are not', (raw) => raw.send({ type: 'regrouped', ranks: [1, 5] })],
     ['what only a member sends', (raw) => raw.send({ type: 'leave' })],
     ['more than all ranks can bring', (raw) => raw.send({ type: 'ping' }, new Uint8Array(3 << 20))],
   ])('that sends %s is lost', async (_, misbehave) => {

@@ -1,4 +1,7 @@
-/** Processes of a world that are killed or stopped, started anew, and taken in by the others, as newcomers or in their own place. */
+/** Processes of a world that are killed or stopped, and started anew: all of them, or one in its place. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { afterEach, describe, expect, it, vi } from 'vitest';
@@ -34,29 +37,20 @@ describe('a process that is killed', () => {
     server = undefined;
   });
 
-  for (const [where, of, label, ...needs] of [
-    ['of one rank', { ranks: 3, nodes: 3 }, 'rank 1', 'libfabric'],
-    ['of two ranks', { ranks: 4, nodes: 2 }, 'ranks 0-1', 'libfabric'],
-    ['in etcd', { ranks: 2, nodes: 2 }, 'rank 1', 'libfabric', 'etcd'],
-  ] as const)
-    it(`${where} is started anew, and the others take it in`, needing(...needs), async () => {
-      if (where === 'in etcd') {
-        server = await EtcdServer.start();
-        vi.stubEnv('HEDDLE_RENDEZVOUS', server.rendezvous);
-      }
-      const { exitCode, lines, all, notes, results } = await launch('restart', of);
-      const line = (rank: number) => `${rank} of ${of.ranks}, ${of.nodes} nodes: the same bits`;
-      const ranks = Array.from({ length: of.ranks }, (_, rank) => rank);
-      expect(lines, all).toEqual(ranks.flatMap((rank) => [line(rank), line(rank)]));
-      expect(notes).toEqual([
-        `${label} ${label.startsWith('ranks') ? 'were' : 'was'} ended by SIGKILL; the others go on`,
-        `${label}: a new process is started, and waits until the others take it in`,
-      ]);
-      expect(exitCode).toBe(0);
-      expect(results).toHaveLength(of.nodes + 1);
+  it('ends the world, which begins anew', needing('libfabric'), async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'heddle-restarted-'));
+    const { exitCode, lines, all, notes, results } = await launch('restart', {
+      ...{ ranks: 3, nodes: 3, args: [join(folder, 'fell')] },
     });
+    rmSync(folder, { recursive: true });
+    expect(lines, all).toEqual([0, 1, 2].map((rank) => `${rank} of 3: the same bits`));
+    expect(notes[0]).toBe('rank 1 was ended by SIGKILL; the others have 5 s to end');
+    expect(notes.at(-1)).toBe('the world begins anew, start 2');
+    expect(exitCode).toBe(0);
+    expect(results).toHaveLength(6);
+  });
 
-  it('is not started for nobody but others that wait to be taken in', needing('libfabric'), async () => {
+  it('is not started for nobody but others that wait to be admitted', needing('libfabric'), async () => {
     const { results, all } = await launch('nobody', { restarts: 5, rejoin: true });
     // Three processes, and at most one more in the place of each that fell.
     expect(results.length, all).toBeLessThanOrEqual(5);

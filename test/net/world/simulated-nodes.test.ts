@@ -4,8 +4,16 @@ import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import { pass } from '../../../examples/ring.js';
 import { ArgumentError, RankLostError } from '../../../src/base/errors.js';
-import { type JoinWorldOptions, Launch, World } from '../../../src/net/world/index.js';
-import { describeOver } from '../../needs.js';
+import { reference } from '../../../src/moe/layer/index.js';
+import { type FabricOptions, type JoinWorldOptions, Launch, World } from '../../../src/net/world/index.js';
+import {
+  compareCombined,
+  expectedRound,
+  makeSources,
+  shapeOfRounds,
+} from '../../../src/verify/testing/index.js';
+import { maskableRounds } from '../../moe/maskable-rounds.js';
+import { describeOver, needing } from '../../needs.js';
 import { transpiled } from '../../tree.js';
 import { freePort } from './circles.js';
 
@@ -53,34 +61,56 @@ describe('a process that simulates several GPUs', () => {
     expect(rows!.map((row) => row[0])).toEqual([100, 200, 0]);
   });
 
-  it('meets newcomers also where it has taken the place of another', async () => {
-    const address = `127.0.0.1:${await freePort()}`;
-    const start = (how: JoinWorldOptions, program: (world: World) => Promise<void>) =>
-      World.join({ address, device: 'sim', environment: {}, ...how }, program);
-    const renewed: (readonly number[])[] = [];
-    const goOn = async (world: World) => {
-      while ((await world.newcomers()) === 0);
-      const { rank, ranks } = await world.renew();
-      renewed.push([rank, ranks]);
-    };
-    const other = start({ rank: 0, ranks: 2 }, async (world) => {
-      await world.mask([1]);
-      while ((await world.takeIn()).length === 0) await new Promise(setImmediate);
-      await goOn(world);
-    });
-    await start({ rank: 1, ranks: 2 }, (world) => world.mask([1]).catch(() => {}));
-    const again = start({ rank: 1, ranks: 2, rejoin: 'again' }, async (world) => {
-      await world.rejoin();
-      await goOn(world);
-    });
-    const spare = start({ newcomer: 'spare' }, async ({ rank, ranks }) => void renewed.push([rank, ranks]));
-    await Promise.all([other, again, spare]);
-    expect(renewed.sort()).toEqual([
-      [0, 3],
-      [1, 3],
-      [2, 3],
-    ]);
-  });
+  it(
+    'takes places that are empty from the beginning, and rounds grow with the world',
+    needing('libfabric'),
+    async () => {
+      const address = `127.0.0.1:${await freePort()}`;
+      const fabric: FabricOptions = { provider: 'tcp;ofi_rxm', devices: ['lo'] };
+      const whole = {
+        ranks: 2,
+        places: 4,
+        ranksHere: 2,
+        address,
+        fabric,
+        device: 'sim',
+        environment: {},
+      } as const;
+      const shape = shapeOfRounds({ ranks: 4, experts: 8, topK: 3, maxTokens: 3, hidden: 16, dtype: 'bf16' });
+      const rounds = async (world: World) => {
+        const { ep, stream, begin, read } = await maskableRounds(world, shape, { family: 'hybrid' }, false);
+        const run = async (n: number) => {
+          const sources = makeSources(shape, shape.maxTokens, n);
+          begin(sources[world.rank]!);
+          await ep.synchronize(stream);
+          const left = reference.without(shape, sources, world.masked);
+          const expected = expectedRound(shape, left, true, 2)[world.rank]!;
+          expect(compareCombined(shape, world.rank, await read(), expected).different).toBe(0);
+        };
+        return { ep, run };
+      };
+      const began = World.join({ ...whole, rank: 0 }, async (world) => {
+        expect(world).toMatchObject({ ranks: 4, masked: [2, 3] });
+        expect(world.topology.members).toEqual([0, 2].map((rank) => [rank, rank + 1]));
+        const { ep, run } = await rounds(world);
+        for (const n of [1, 2]) await run(n);
+        while (world.masked.length > 0) {
+          await world.admit();
+          await new Promise(setImmediate);
+        }
+        for (const n of [3, 4]) await run(n);
+        await ep.dispose();
+      });
+      const came = World.join({ ...whole, rank: 2, rejoin: 'more' }, async (world) => {
+        const { ep, run } = await rounds(world);
+        await world.rejoin();
+        expect(world.masked).toEqual([]);
+        for (const n of [3, 4]) await run(n);
+        await ep.dispose();
+      });
+      await Promise.all([began, came]);
+    },
+  );
 
   it('throws what a program threw that had left its world before', async () => {
     const [only] = await join(1, 2, async (world) => {

@@ -1,6 +1,5 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { ArgumentError } from '../../../src/base/errors.js';
 import { SimMachine } from '../../../src/gpu/sim/index.js';
 import { nodesByReach, topologyOf } from '../../../src/gpu/topology.js';
 import { ExpertParallel, row } from '../../../src/moe/index.js';
@@ -8,11 +7,17 @@ import { type Topology, World } from '../../../src/net/world/index.js';
 import { LocalCircle } from '../../../src/net/world/local-circle.js';
 import { findTopology } from '../../../src/net/world/nodes.js';
 
-/** Topologies of ranks whose GPUs belong to the machines `of`; `named` says what they know by themselves. */
-function found(of: readonly number[], named: readonly (string | undefined)[] = []): Promise<Topology[]> {
+/** Topologies of ranks whose GPUs belong to the machines `of`; `told` says what each knows by itself. */
+function found(
+  of: readonly number[],
+  told: (rank: number) => Partial<Parameters<typeof findTopology>[2]> = () => ({}),
+): Promise<Topology[]> {
   const machines = [...new Set(of)].map(() => SimMachine.create({ ranks: of.length }));
   return LocalCircle.run(of.length, (circle) =>
-    findTopology(circle, machines[of[circle.rank]!]!.device(circle.rank), named[circle.rank]),
+    findTopology(circle, machines[of[circle.rank]!]!.device(circle.rank), {
+      ...{ places: of.length, nodes: undefined },
+      ...told(circle.rank),
+    }),
   );
 }
 
@@ -45,16 +50,14 @@ describe('nodes', () => {
     expect((await found([0]))[0]!.nodes).toBe(1);
   });
 
-  it('are what every rank says where every rank says something', async () => {
-    const topologies = await found([0, 0, 0], ['b', 'a', 'b']);
-    expect(topologies.map(({ node, localRank }) => [node, localRank])).toEqual([
-      [0, 0],
-      [1, 0],
-      [0, 1],
-    ]);
-    await expect(found([0, 0, 0], ['b', undefined, 'b'])).rejects.toThrow(
-      new ArgumentError('HEDDLE_NODE', ['b', '', 'b'], 'set on every rank or on none; rank 1 lacks it')
-        .message,
+  it('are as many as every rank says, of the empty places, too', async () => {
+    const nodesOf = (topologies: readonly Topology[]) => topologies.map(({ members }) => members);
+    const four = [0, 1].map((node) => [2 * node, 2 * node + 1]);
+    expect(nodesOf(await found([0, 0, 0, 0], () => ({ nodes: 2 })))).toEqual([four, four, four, four]);
+    expect(nodesOf(await found([0, 0], () => ({ places: 4, nodes: 2 })))).toEqual([four, four]);
+    expect(nodesOf(await found([0, 0], () => ({ places: 4 })))).toEqual([0, 1].map(() => [[0, 1, 2, 3]]));
+    await expect(found([0, 0], (rank) => ({ places: 2 + 2 * rank }))).rejects.toThrow(
+      /HEDDLE_PLACES, HEDDLE_NODES is .*; it must be the same on every rank; rank \d has/,
     );
   });
 
@@ -66,7 +69,7 @@ describe('nodes', () => {
         device.allocateWindow = () => {
           throw new Error('no windows today');
         };
-      return findTopology(circle, device, undefined);
+      return findTopology(circle, device, { places: 2, nodes: undefined });
     });
     expect(first).toMatchObject({ nodes: 2, localRanks: 1, apart: 'no windows today' });
   });
@@ -78,7 +81,7 @@ describe('nodes', () => {
       [false, true, true],
     ];
     expect(() => nodesByReach(chain)).toThrow(
-      /ranks 0 and 2 can map memory of rank 1, but not each other's.*HEDDLE_NODE/,
+      /ranks 0 and 2 can map memory of rank 1, but not each other's.*HEDDLE_NODES/,
     );
   });
 

@@ -82,7 +82,7 @@ while (n < last) {
   const { masked } = world;
   if (without >= roundsWithout && masked.length > 0) {
     const began = performance.now();
-    if ((await world.takeIn()).length > 0) {
+    if ((await world.admit()).length > 0) {
       n = await agree(n);
       late = performance.now() - began;
       last = n + roundsAfter;

@@ -32,9 +32,9 @@ type Method = (...given: never[]) => unknown;
 /** Calls of the method, once a rank has come back, are made by `otherwise`. Returns how many were. */
 function mutate(prototype: object, method: string, otherwise: (original: Method, given: never[]) => unknown) {
   const become = Exchange.prototype.become;
-  vi.spyOn(Exchange.prototype, 'become').mockImplementation(function (this: Exchange, origins, isNew) {
+  vi.spyOn(Exchange.prototype, 'become').mockImplementation(function (this: Exchange, origins) {
     rejoined = origins.length === 3;
-    return become.call(this, origins, isNew);
+    return become.call(this, origins);
   });
   const original = Reflect.get(prototype, method) as Method;
   let changed = 0;

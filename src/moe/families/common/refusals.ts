@@ -33,7 +33,7 @@ export function refusesMasks(layer: Layer): HeddleError | null {
   return new ArgumentError(
     'onLoss',
     'mask',
-    "'throw' where ranks share tokens (replicas); after a loss world.renew() goes on without the lost ranks",
+    "'throw' where ranks share tokens (replicas); `heddle run --restart` starts the world anew after a loss",
   );
 }
 

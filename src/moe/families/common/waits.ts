@@ -34,7 +34,7 @@ export const recordFailure = (operation: Operation, whose: 'cta' | 'gpu' = 'gpu'
 
 /**
  * A launch leaves a record behind when it gave up waiting for a peer: four words of its own window, read by its own host.
- * Once set they stay: the host clears them by renewing the world.
+ * Once set they stay: the host clears them by a mask.
  */
 export const failureWords = 4;
 export const failureField = field('u32', [failureWords]);

@@ -101,7 +101,7 @@ function refusesNodes({ members, nodes, localRanks }: Topology): HeddleError | n
   if (why === null) return null;
   return new UnavailableError(
     `hybrid dispatch and combine between ${nodes} nodes need ${why}`,
-    'Start as many ranks on every node, one node after the other, or name the nodes by HEDDLE_NODE',
+    'Start as many ranks on every node, one node after the other, or say how many nodes there are (HEDDLE_NODES)',
   );
 }
 

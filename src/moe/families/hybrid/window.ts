@@ -18,7 +18,7 @@
  * | output | the owner's experts, or weigh behind them | combineSend and combineRecv of every rank of the node | the owner's next experts are behind its next dispatchRecv, which awaited that of every rank of the node, which is behind its combineRecv |
  * | handed | combineRecv of the group's other ranks | the owner's combineRecv | they only grow; waits are ≥ |
  * | sums | likewise | likewise | who hands on is behind its own combineSend, which awaited that of every rank of the node, which is behind its combineRecv |
- * | failure | its own rank | its own host | the host clears it by renewing the world |
+ * | failure | its own rank | its own host | the host clears it by a mask |
  * | masked | its own host | all launches | no rank has a kernel while it is written |
  * | waited | its own rank | its own host | rounds take turns with many entries, each written by one thread of one launch of a round |
  */

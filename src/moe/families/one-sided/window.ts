@@ -14,7 +14,7 @@
  * | output | the owner's experts, or weigh behind them | the sources' pulling combine, the owner's pushing one | the owner's next experts run behind its next dispatch, whose tail waited for the sources' dispatch, which is behind their combine |
  * | returned | the pushing combine of expert ranks | the source's combine | a peer's next pushing combine is behind its next dispatch, whose tail waited for the source's dispatch, which is behind the source's combine |
  * | sums | the combine of the other ranks of its group | the owner's combine | as `returned`: the group's next combine is behind its next dispatch, whose tail waited for the owner's, which is behind its combine |
- * | failure | its own rank | its own host | the host clears it by renewing the world, or by a mask |
+ * | failure | its own rank | its own host | the host clears it by a mask |
  * | waited | its own rank | its own host | rounds take turns with many entries, each written by one thread, of a launch that the phases between have awaited |
  * | masked | its own host | its own rank | the host writes it while no rank has a kernel |
  *

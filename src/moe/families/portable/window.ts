@@ -21,7 +21,7 @@
  * | returned | combineSend of the expert ranks | the source's combineRecv | their next combineSend is behind their next dispatchRecv, which awaited the source's next dispatchSend, which is behind its combineRecv |
  * | handed | combineRecv of the group's other ranks | the owner's combineRecv | it only grows, as `home` |
  * | sums | combineRecv of the group's ranks, each its share | the owner's combineRecv, and its puts, however late | a rank's next combineRecv is behind its next dispatchRecv, which awaited the group's next dispatchSend, which is behind their combineRecv, which awaited the puts |
- * | failure | its own rank | its own host | the host clears it by renewing the world, or by a mask |
+ * | failure | its own rank | its own host | the host clears it by a mask |
  * | masked | its own host | its own rank | the host writes it while no rank has a kernel |
  * | waited | its own rank | its own host | rounds take turns with many entries, each written by one thread of a receive |
  *

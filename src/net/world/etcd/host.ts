@@ -13,8 +13,8 @@ export type EtcdHost = Awaited<ReturnType<typeof openEtcdHost>>;
 /** The launcher's part for a world in etcd: it says at once how processes ended, and hears who is lost. The world does not need it. */
 export async function openEtcdHost(place: Omit<WorldPlace, 'lossTimeoutMs'>) {
   const world = await EtcdWorld.open({ ...place, lossTimeoutMs: LEASE_MS }, PATIENCE_MS);
-  const groups = new Map<number, string>();
-  let members: ReadonlySet<number> = new Set();
+  const names = new Map<number, string>();
+  let members = new Set(Array.from({ length: world.ranks }, (_, rank) => rank));
   let saying: Promise<unknown> = Promise.resolve();
   const say = (what: () => Promise<void>): void => {
     saying = saying.then(what).catch(() => {}); // leases tell it otherwise
@@ -23,27 +23,38 @@ export async function openEtcdHost(place: Omit<WorldPlace, 'lossTimeoutMs'>) {
     onLost: (_ranks: readonly number[], _why: string): void => {},
     lose: (rank: number, why: string) => say(() => world.judge([rank], why)),
     leave: (rank: number) => say(() => world.leave(rank)),
-    /** The numbers of the newcomers that came as this group. */
-    originsOf: (group: string): number[] =>
-      [...groups].flatMap(([origin, name]) => (name === group ? [origin] : [])),
-    /** Whether the others have taken in processes that came as this group. */
-    tookIn: (group: string): boolean => host.originsOf(group).some((origin) => members.has(origin)),
+    originsOf: (name: string): number[] =>
+      [...names].flatMap(([origin, other]) => (other === name ? [origin] : [])),
+    get over(): boolean {
+      return members.size === 0;
+    },
     async close(): Promise<void> {
       say(() => world.endIfEmpty());
       await world.closeAfter(saying, PATIENCE_MS);
     },
   };
-  const nothing = () => {};
+  const gone = new Set<number>();
+  const go = (ranks: readonly number[]): void => {
+    for (const rank of ranks) {
+      gone.add(rank);
+      members.delete(rank);
+    }
+  };
   world.keepAlive(false);
   world.start({
-    ...{ came: nothing, left: nothing, over: nothing },
-    renewed: (origins) => {
-      members = new Set(origins);
-    },
+    came: () => {},
     said: (rank, message) => {
-      if (message.type === 'wait') groups.set(rank, message.group);
+      if (message.type === 'wait') names.set(rank, message.name);
     },
-    lost: (ranks, why) => host.onLost(ranks, why),
+    regrouped: (origins) => {
+      members = new Set(origins.filter((origin) => !gone.has(origin)));
+    },
+    left: (rank) => go([rank]),
+    lost: (ranks, why) => {
+      go(ranks);
+      host.onLost(ranks, why);
+    },
+    over: () => members.clear(),
   });
   return host;
 }

@@ -1,7 +1,7 @@
 import { messageOf, RendezvousError } from '../../../base/errors.js';
-import { type FarLink, type Hearer, passing } from '../circle.js';
+import { type CircleEvents, type FarLink, passing } from '../circle.js';
 import type { Place } from '../environment.js';
-import { type Call, Exchange, type Newcomer, type Seat } from '../exchange.js';
+import { type Call, Exchange, type Outsider, type Seat } from '../exchange.js';
 import type { Message } from '../messages.js';
 import type { EtcdAddress } from './address.js';
 import { EtcdWorld } from './world.js';
@@ -26,8 +26,8 @@ export async function joinEtcd<T>(
   passing('join', 'ready');
   let me = place.rank;
   try {
-    if (place.newcomer === undefined) await world.join(me, timeoutMs);
-    else me = await world.joinAnew(timeoutMs);
+    if (place.outside) me = await world.joinAnew(timeoutMs);
+    else await world.join(me, timeoutMs);
   } catch (error) {
     world.close();
     throw error;
@@ -43,18 +43,12 @@ export async function joinEtcd<T>(
  * it. The copies hear the same, so they come to the same; what a clock says (a rank that is late, a lease that ended) becomes
  * such a record first. So there is no process that must not fall, and nobody is elected.
  *
- * `me`: this rank's number when the world began, or a newcomer's own, as etcd's keys and `reads` have it.
+ * `me`: this rank's origin, as etcd's keys and `reads` have it.
  */
-function linkOver(
-  world: EtcdWorld,
-  me: number,
-  { rank, ranks, newcomer: group, rejoin, timeoutMs, lossTimeoutMs }: Place,
-) {
-  let hearer!: Hearer;
-  const rejoins = rejoin !== undefined;
-  /** What a newcomer says of itself; null once it is taken in. Until then it does not know of the others' calls. */
-  let newcomer: Extract<Message, { type: 'wait' }> | null =
-    group === undefined ? null : { type: 'wait', group, rank, ranks, rejoins };
+function linkOver(world: EtcdWorld, me: number, { name, outside, timeoutMs, lossTimeoutMs }: Place) {
+  let events!: CircleEvents;
+  /** Whether this rank is admitted. Until then it does not know of the others' calls. */
+  let admitted = !outside;
   /** Ranks that were lost, with the reason, or have left. */
   const gone = new Map<number, string | null>();
   let exchange = new Exchange(world.ranks);
@@ -68,7 +62,7 @@ function linkOver(
   let waitingSince: number | null = null;
   /** Or is of no use any more. */
   let left = false;
-  if (newcomer === null) for (const rank of exchange.origins) reads.set(rank, 0);
+  if (admitted) for (const rank of exchange.origins) reads.set(rank, 0);
   const patience = setInterval(lookAtClock, Math.min(lossTimeoutMs, timeoutMs) / 4).unref();
 
   function read(): void {
@@ -77,20 +71,20 @@ function linkOver(
       reads.delete(origin);
       gone.set(origin, why);
       exchange.withdraw(origin);
-      if (newcomer !== null && origin === me) isOver(refusal(`it is lost: ${why}`));
+      if (!admitted && origin === me) isOver(refusal(`it is lost: ${why}`));
     };
     world.start({
       came: (origin) => seatOther(at(origin)),
       said: (origin, message, bytes, read) => {
-        if (message.type === 'wait') exchange.wait(origin, newcomerOf(origin, message));
-        if (newcomer !== null || at(origin) < 0 || message.type !== 'arrive') return;
+        if (message.type === 'wait') exchange.wait(origin, outsiderOf(origin));
+        if (!admitted || at(origin) < 0 || message.type !== 'arrive') return;
         seatOther(at(origin));
         if (reads.has(origin)) reads.set(origin, read);
         exchange.arrive(at(origin), { ...message, bytes });
       },
-      renewed: (origins) => {
+      regrouped: (origins) => {
         // All others have counted that they come to it.
-        if (newcomer === null) return;
+        if (admitted) return;
         exchange = exchange.become(origins);
         for (const [rank, origin] of origins.entries()) {
           const why = gone.get(origin);
@@ -118,33 +112,23 @@ function linkOver(
     const fresh = origins.filter((origin) => !exchange.origins.includes(origin));
     exchange = next;
     for (const origin of origins) if (!reads.has(origin) && !gone.has(origin)) reads.set(origin, 0);
-    // Before this rank says anything in the next circle: so a newcomer that reads it has missed nothing of that.
-    if (newcomer === null && fresh.length > 0) write(() => world.renewed(origins, fresh[0]!));
-    newcomer = null;
-    hearer.renewed(origins, rank);
+    // Before this rank says anything in the next circle: so an outsider that reads it has missed nothing of that.
+    if (admitted && fresh.length > 0) write(() => world.regrouped(origins, fresh[0]!));
+    admitted = true;
+    events.regrouped(origins, rank);
   }
 
-  function newcomerOf(
-    origin: number,
-    { group, rank, ranks, rejoins }: Extract<Message, { type: 'wait' }>,
-  ): Newcomer {
-    const place = { group, rank, ranks, rejoins };
-    if (origin === me)
-      return {
-        ...place,
-        renewed: (next, number) => goOn(next, number),
-        over: (why) => isOver(refusal(why)),
-      };
+  function outsiderOf(origin: number): Outsider {
+    if (origin === me) return { regrouped: goOn, over: (why) => isOver(refusal(why)) };
     // It does not know of the calls before, so all that do tell it.
     const over = (why: string) => {
-      if (newcomer === null && !left) write(() => world.judge([origin], why));
+      if (admitted && !left) write(() => world.judge([origin], why));
     };
-    return { ...place, ...other(), over };
+    return { ...other(), over };
   }
 
   function refusal(why: string): RendezvousError {
-    const { group } = newcomer!;
-    return new RendezvousError(`newcomer ${group} cannot join at ${world.where}: ${why}`);
+    return new RendezvousError(`${name} cannot join at ${world.where}: ${why}`);
   }
 
   /** Another rank has a seat in its own copy, and only a name in this. */
@@ -154,8 +138,8 @@ function linkOver(
 
   function other(): Seat {
     const nothing = () => {};
-    const renewed: Seat['renewed'] = (next, rank) => next.sit(rank, other);
-    const other = { completed: nothing, failed: nothing, lost: nothing, waiting: nothing, renewed };
+    const regrouped: Seat['regrouped'] = (next, rank) => next.sit(rank, other);
+    const other = { completed: nothing, failed: nothing, lost: nothing, waiting: nothing, regrouped };
     return other;
   }
 
@@ -185,8 +169,8 @@ function linkOver(
     left = true;
     clearInterval(patience);
     world.close();
-    hearer.ended(error);
-    hearer.lost(error);
+    events.ended(error);
+    events.lost(error);
   }
 
   function write(what: () => Promise<void>): void {
@@ -197,19 +181,21 @@ function linkOver(
 
   const link: FarLink = {
     /** In each of its circles the rank has a seat. */
-    hear(listener) {
-      hearer = listener;
-      if (newcomer === null) exchange.sit(exchange.origins.indexOf(me), { ...listener, renewed: goOn });
+    hear(heard) {
+      events = heard;
+      if (admitted) exchange.sit(exchange.origins.indexOf(me), { ...heard, regrouped: goOn });
     },
 
     arrive({ id, kind, operation, timeoutMs, bytes }: Call): void {
       const own = bytes.slice(); // the caller may reuse them as soon as the call returns
       write(async () => {
-        // Every rank deletes what all have read: a newcomer to etcd's history needs only the rest.
+        // Every rank deletes what all have read: who is new to etcd's history needs only the rest.
         const readByAll = Math.min(...reads.values());
         written = written.filter(({ revision }) => revision > readByAll);
         const n = calls++;
-        const message = newcomer ?? ({ type: 'arrive', id, kind, operation, timeoutMs } as const);
+        const message: Message = admitted
+          ? { type: 'arrive', id, kind, operation, timeoutMs }
+          : { type: 'wait', name };
         const mine = { n, at: performance.now(), revision: Number.POSITIVE_INFINITY };
         written.push(mine);
         const kept = written[0]!.n;

@@ -1,7 +1,7 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { RendezvousError } from '../../../base/errors.js';
-import type { Membership } from '../environment.js';
+import type { Membership, Place } from '../environment.js';
 import { MAX_PAYLOAD } from '../exchange.js';
 import { encodeFrame, FrameReader } from '../frame.js';
 import { MAX_HEAD, type Message, PROTOCOL_VERSION, parseMessage } from '../messages.js';
@@ -22,7 +22,7 @@ import {
 /** Which world, and how long silence lasts until its rank is lost. */
 export interface WorldPlace
   extends Pick<Membership, 'world' | 'ranks' | 'secret'>,
-    Partial<Pick<Membership, 'newcomer'>> {
+    Partial<Pick<Place, 'outside'>> {
   readonly etcd: EtcdAddress;
   readonly lossTimeoutMs: number;
 }
@@ -32,8 +32,8 @@ export interface Reader {
   came(rank: number): void;
   /** `read`: up to which revision the rank had read when it said so. */
   said(rank: number, message: Message, bytes: Uint8Array, read: number): void;
-  /** These go on in a renewed world, and some of them are newcomers. */
-  renewed(origins: readonly number[]): void;
+  /** The ranks of these origins go on, and some of them were outsiders. */
+  regrouped(origins: readonly number[]): void;
   left(rank: number): void;
   lost(ranks: readonly number[], why: string): void;
   /** The world is no longer in etcd. */
@@ -58,7 +58,7 @@ const BEATS = 4;
 /** A prefix that tells etcd's requests of several keys from each other. */
 const SEQUENCE_DIGITS = 12;
 
-type Kind = 'world' | 'alive' | 'said' | 'renewed' | 'left' | 'lost';
+type Kind = 'world' | 'alive' | 'said' | 'regrouped' | 'left' | 'lost';
 
 const absent = (key: string) => ({ key: text64(key), target: 'VERSION', result: 'EQUAL', version: 0 });
 
@@ -67,8 +67,8 @@ const absent = (key: string) => ({ key: text64(key), target: 'VERSION', result: 
  *
  *   world          what the ranks must agree on
  *   alive/RANK     that a rank lives: on the rank's lease
- *   said/RANK/N    its calls, before them that it waits to be taken in; what all have read it deletes with a later one
- *   renewed/RANK   who goes on after a renewal that took in newcomers, of whom RANK is the first
+ *   said/RANK/N    its calls, before them that it waits to be admitted; what all have read it deletes with a later one
+ *   regrouped/RANK who goes on together with outsiders, of whom RANK is the first
  *   left/RANK      that it went in good order
  *   lost/RANK      that it is lost, and why
  *
@@ -142,7 +142,7 @@ export class EtcdWorld {
       if (mine !== undefined) return rankIn(keyOf(mine));
       const rank = Math.max(this.#ranks, ...found.map((kv) => rankIn(keyOf(kv)) + 1));
       if ((await this.#take(rank)).succeeded) return rank;
-      throw new EtcdError(`a newcomer finds no place below ${this.#base}`, null);
+      throw new EtcdError(`nobody gets a number below ${this.#base}`, null);
     };
     return this.#persist(take, deadline);
   }
@@ -217,10 +217,10 @@ export class EtcdWorld {
     return Number(kvsOf(answer)[0]?.mod_revision ?? answer.header.revision);
   }
 
-  /** Says to newcomers that they are taken in. All ranks that were in the world before say the same. */
-  async renewed(origins: readonly number[], newcomer: number): Promise<void> {
-    const key = this.#key('renewed', newcomer);
-    const put = this.#put(key, { type: 'renewed', rank: 0, origins }, this.#lease);
+  /** Says to outsiders, of whom `first` is the first, that they are admitted. All ranks that were in the world before say the same. */
+  async regrouped(origins: readonly number[], first: number): Promise<void> {
+    const key = this.#key('regrouped', first);
+    const put = this.#put(key, { type: 'regrouped', rank: 0, origins }, this.#lease);
     await this.#persist(() => this.#txn([this.#same(), absent(key)], [put]));
   }
 
@@ -309,14 +309,14 @@ export class EtcdWorld {
   }
 
   async #enter(): Promise<void> {
-    const { ranks, newcomer } = this.#place;
+    const { ranks, outside } = this.#place;
     const key = this.#key('world', '');
     const origins = Array.from({ length: ranks }, (_, rank) => rank);
-    const message: Message = { type: 'renewed', rank: 0, origins };
+    const message: Message = { type: 'regrouped', rank: 0, origins };
     const ask = () => this.#client.call<RangeAnswer>('kv/range', { key: text64(key) });
     let [there] = (await ask()).kvs ?? [];
     if (there === undefined) {
-      if (newcomer !== undefined) throw new EtcdError('there is no world for a newcomer', null);
+      if (outside) throw new EtcdError('there is no world to come to', null);
       // Longer than the ranks', so that it ends after them.
       const lease = await this.#grant(this.#ttl + 1);
       const { succeeded } = await this.#txn([absent(key)], [this.#put(key, message, lease)]);
@@ -325,12 +325,12 @@ export class EtcdWorld {
     }
     if (there === undefined) throw new EtcdError('etcd has no world there, and takes none', null);
     const written = this.#read(there)?.message;
-    if (written?.type !== 'renewed')
+    if (written?.type !== 'regrouped')
       throw new RendezvousError(
         `the world at ${this.where} was begun with another secret, or by another version of heddle; HEDDLE_SECRET must be the same on every rank, and HEDDLE_WORLD_ID another one for every start`,
       );
     this.#ranks = written.origins.length;
-    if (this.#ranks !== ranks && newcomer === undefined)
+    if (this.#ranks !== ranks && !outside)
       throw new RendezvousError(
         `the world at ${this.where} has ${this.#ranks} ranks, this rank was started for ${ranks}; HEDDLE_WORLD_ID must be another one for every start`,
       );
@@ -430,7 +430,7 @@ export class EtcdWorld {
           if (n <= (this.#lastCall.get(rank) ?? -1)) continue;
           this.#lastCall.set(rank, n);
           reader.said(rank, message, bytes, read);
-        } else if (what === 'renewed' && message.type === 'renewed') reader.renewed(message.origins);
+        } else if (what === 'regrouped' && message.type === 'regrouped') reader.regrouped(message.origins);
         else if (what === 'left') reader.left(rank);
         else if (what === 'lost' && message.type === 'abandon') {
           lost.push(rank);

@@ -9,7 +9,7 @@
  * | dispatched, combined | each peer its word | the owner's dispatch / combine | they only grow; waits are ≥ |
  * | experts, weights, payloads | dispatch of every source | the owner's experts | a source dispatches after its combine, whose head waited for the owner's combine, which is behind the owner's experts |
  * | output | the owner's experts | the sources' combine | the next experts are behind the next dispatch, whose tail waited for the sources' dispatch, which is behind their combine |
- * | failure | its own rank | its own host | the host clears it by renewing the world |
+ * | failure | its own rank | its own host | the host clears it by a mask |
  */
 
 import { field, layout } from '../../../../src/lang/index.js';

@@ -142,7 +142,7 @@ describe('who may write to etcd, but does not know the secret,', {
   it('cannot let a rank say what it said in an earlier world of the same name', async () => {
     const said: number[] = [];
     const nothing = () => {};
-    const reader = { came: nothing, renewed: nothing, left: nothing, lost: nothing, over: nothing };
+    const reader = { came: nothing, regrouped: nothing, left: nothing, lost: nothing, over: nothing };
     const open = async () => {
       const place = { world: 'again', ranks: 1, secret: 'the secret of this test', lossTimeoutMs: longMs };
       const etcd = parseEtcdAddress('rendezvous', server.rendezvous);
@@ -231,7 +231,7 @@ describe('an etcd', { ...needing('etcd'), timeout: 60_000 }, () => {
     await world.join(0, longMs);
     const came: number[] = [];
     const nothing = () => {};
-    const reader = { said: nothing, renewed: nothing, left: nothing, lost: nothing, over: nothing };
+    const reader = { said: nothing, regrouped: nothing, left: nothing, lost: nothing, over: nothing };
     world.start({ ...reader, came: (rank) => came.push(rank) });
     await vi.waitFor(() => expect(came).toEqual([0]), longMs);
     const before = detour.connections;
@@ -265,7 +265,7 @@ describe('an etcd', { ...needing('etcd'), timeout: 60_000 }, () => {
     await delay(2000);
     expect(circle!.signal.aborted).toBe(false);
     await expect(circle!.barrier()).rejects.toThrow(/has not answered for \d+ ms/);
-    await expect(circle!.renew()).rejects.toThrow(RendezvousError);
+    await expect(circle!.regroup()).rejects.toThrow(RendezvousError);
     await disposeAll([circle!, other!]);
   });
 

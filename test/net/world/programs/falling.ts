@@ -1,5 +1,5 @@
 // A process that is ranks of one world after another, as it is told, and falls at a point that it passes. One rank of
-// each world is the first to be lost; the others go on.
+// each world is the first to be lost; the others leave it out.
 import { HeddleError, RankLostError } from '../../../../src/base/errors.js';
 import { ExpertParallel, row } from '../../../../src/moe/index.js';
 import { onPassing } from '../../../../src/net/world/circle.js';
@@ -17,13 +17,12 @@ onPassing((what, step) => {
   if (fall !== null && passed.at(-1) === fall.point) process.kill(process.pid, fall.signal);
 });
 
-/** Its ranks as they were numbered when the world began, which is how `origins` has them. */
-function thrown(error: unknown, origins?: readonly number[]): Thrown {
+function thrown(error: unknown): Thrown {
   const ranks = error instanceof RankLostError ? error.ranks : [];
   return {
     name: error instanceof HeddleError ? error.constructor.name : 'another error',
     message: String(error),
-    lost: ranks.map((rank) => origins?.[rank] ?? rank),
+    lost: ranks,
   };
 }
 
@@ -33,33 +32,34 @@ async function make(world: World, layers: boolean): Promise<void> {
   if (layers) {
     const output = row('f32', 4);
     const shape = { experts: 2 * world.ranks, topK: 1, maxTokens: 1, payloads: {}, output };
-    await ExpertParallel.create(world, shape);
+    await ExpertParallel.create(world, { ...shape, waitMs: 10_000, onLoss: 'mask' });
   }
   await world.barrier('all is made');
 }
 
-async function live(began: World, { layers, first }: Told): Promise<Omit<Report, 'passed'>> {
+async function live(world: World, { layers, first }: Told): Promise<Omit<Report, 'passed'>> {
   const heard: Thrown[] = [];
-  let world = began;
-  const { rank } = began;
+  const { rank } = world;
+  let fell = false;
   try {
     for (;;) {
       try {
         await make(world, layers);
-        if (world !== began) return { rank, heard, members: world.circle.origins };
+        if (fell) return { rank, heard, members: world.circle.origins };
         if (rank === first) {
           world.circle.abandon('it is the first to fall');
           return { rank, heard, members: null };
         }
         await world.barrier('work');
       } catch (error) {
-        heard.push(thrown(error, world.circle.origins));
+        heard.push(thrown(error));
         if (!(error instanceof RankLostError)) return { rank, heard, members: null };
       }
-      world = await world.renew();
+      await world.mask();
+      fell = true;
     }
   } catch (error) {
-    heard.push(thrown(error, world.circle.origins));
+    heard.push(thrown(error));
     return { rank, heard, members: null };
   }
 }

@@ -1,4 +1,4 @@
-/** Rank 0 ends well once all others have fallen: processes that are started anew find nobody to take them in. */
+/** Rank 0 ends well once all others have fallen: processes that are started anew find nobody who could admit them. */
 import { World } from '../../../../src/net/world/index.js';
 
 await World.join({ device: 'sim', lossTimeoutMs: 5_000, timeoutMs: 15_000 }, async (world) => {

@@ -19,7 +19,7 @@ for (let i = 0; i < 4; i++) {
 await circle.barrier('without a launcher');
 if (circle.rank === 0) process.kill(process.pid, 'SIGKILL');
 const lost = await circle.barrier('without rank 0').catch((error: unknown) => error);
-const next = await circle.renew();
+const next = await circle.regroup();
 const parts = await next.allGather(Uint8Array.of(circle.rank));
 writeFileSync(
   join(folder, `done ${circle.rank}`),

@@ -1,6 +1,6 @@
 /**
  * The process of rank 1 is killed in the middle of a round, or stands still (the first argument: 'stops'); the others leave its ranks out, and
- * take it in again when it has come back.
+ * admit it again when it has come back.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { RankMaskedError, RepeatRoundsError } from '../../../../src/base/errors.js';
@@ -68,7 +68,7 @@ await World.join({}, async (world) => {
       if (n === 2 && world.masked.length === 0) await world.barrier('the first round is done');
       // From the third round on all are to be there again.
       while (n === 4 && world.masked.length > 0) {
-        if ((await world.takeIn()).length > 0) await agree(n);
+        if ((await world.admit()).length > 0) await agree(n);
         else await delay(5);
       }
       await round(n);
