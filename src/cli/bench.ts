@@ -53,7 +53,7 @@ const define = (command: Command) =>
     .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
     .option('--replicas <n>', 'so many ranks at a time hold the same tokens', ranks, 1)
     .option('--nodes <n>', 'as equal nodes, between which rows cross a network (HEDDLE_PROVIDER)', ranks, 1)
-    .option('-b, --begin <tokens>', 'fewest tokens a rank', tokens, 1)
+    .option('-b, --begin <tokens>', 'fewest tokens a rank (default: 1, or --replicas)', tokens)
     .option('-e, --end <tokens>', 'most tokens a rank (default: 4096, simulated 8)', tokens)
     .option('-f, --factor <n>', 'from one number of tokens to the next', numberIn({ above: 1, to: 1024 }), 2)
     .addOption(
@@ -142,7 +142,8 @@ function planOf(flags: BenchFlags): Plan {
   const { profile, hidden, experts, topK, ep, replicas, dtype, combineDtype, skew, seed } = flags;
   const { nodes, world, device, nccl, family, transport, split, sms, places } = flags;
   const simulated = device === 'sim';
-  const end = flags.end ?? Math.max(flags.begin, simulated ? 8 : 4096);
+  const { begin = replicas } = flags;
+  const end = flags.end ?? Math.max(begin, simulated ? 8 : 4096);
   return {
     workload: {
       ...{ profile, ranks: ep, replicas, dtype, combineDtype, seed },
@@ -150,7 +151,7 @@ function planOf(flags: BenchFlags): Plan {
       router: flags.perfectRouter ? 'perfect' : skew === undefined ? 'uniform' : 'skewed',
     },
     ...{ nodes, world, device, nccl },
-    tokens: flags.tokens ?? sweep(flags.begin, end, flags.factor),
+    tokens: flags.tokens ?? sweep(begin, end, flags.factor),
     iterations: flags.iterations ?? (simulated ? 1 : 30),
     how: onlyGiven({ family, transport, split, sms }),
     ...onlyGiven({ places, late: flags.late }),

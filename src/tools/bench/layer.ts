@@ -136,8 +136,8 @@ async function measure(bench: Bench) {
   return {
     // Rows, bounds and operations are those of rank 0's experts; the bounds count its shared expert too.
     ...{ tokens, family, why, parts, ways, rows, bounds, ...flops },
-    // Tokens of all ranks together, by the fastest of Heddle's ways.
-    tokensPerSecond: (plan.ranks * tokens) / (fastest * 1e-6),
+    // Tokens of all ranks together, by the fastest of Heddle's ways. A simulated step is no time.
+    ...(plan.device === 'cuda' && { tokensPerSecond: (plan.ranks * tokens) / (fastest * 1e-6) }),
     // Router, experts and shared expert as a part of the layer in a row; and the part of the fastest way in which nothing is computed.
     ...{ computed: computing / row, exposed: 1 - computing / fastest },
   };
@@ -249,7 +249,7 @@ export const layerColumns = (): readonly Column<LayerPoint>[] => [
       return times[name]?.median.toFixed(1) ?? '–';
     },
   })),
-  { head: 'tokens/s', rate: true, cell: ({ tokensPerSecond }) => tokensPerSecond.toExponential(2) },
+  { head: 'tokens/s', rate: true, cell: ({ tokensPerSecond }) => tokensPerSecond?.toExponential(2) ?? '–' },
   { head: 'exposed', cell: ({ exposed }) => percent(exposed) },
   ...boundsColumns(({ bounds }: LayerPoint) => bounds),
   ...flopsColumns((point: LayerPoint) => point),

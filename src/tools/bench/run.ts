@@ -19,6 +19,9 @@ export async function runBenchmark(
   on: (event: BenchEvent, soFar: BenchReport) => void = () => {},
 ): Promise<BenchReport> {
   const of = workload(wanted.workload); // refuses nonsense before anything starts
+  for (const tokens of wanted.tokens)
+    if (tokens % of.replicas !== 0)
+      throw new ArgumentError('tokens', tokens, `a multiple of replicas, ${of.replicas}, which share them`);
   const { places } = wanted;
   if (places !== undefined) requirePlaces('places', places, of);
   const real = wanted.device === 'cuda';
