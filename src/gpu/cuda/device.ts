@@ -7,7 +7,7 @@ import {
   UnavailableError,
 } from '../../base/errors.js';
 import { type Address, view } from '../../base/native/index.js';
-import { dynamicSharedBytes, type IrModule } from '../../lang/index.js';
+import { dynamicSharedBytes, type IrModule, requireModule } from '../../lang/index.js';
 import {
   type Device,
   type Fill,
@@ -65,6 +65,8 @@ export class CudaDevice implements Device {
   readonly #home: Home;
   /** Streams, events, graphs, memory and windows, in the order in which they were made. */
   readonly #children = new Set<Owned & { isIdle(): boolean }>();
+  /** The programs that are loaded, or are being loaded: one for all call sites of a kernel. */
+  readonly #programs = new WeakMap<IrModule, Promise<CudaProgram>>();
   #state: 'live' | 'closing' | 'disposed' = 'live';
   #internal: CudaStream | null = null;
   #nvshmem: NvshmemHeap | null = null;
@@ -271,6 +273,17 @@ export class CudaDevice implements Device {
   }
 
   async load(module: IrModule): Promise<CudaProgram> {
+    requireModule('module', module);
+    this.#enter();
+    const loaded = this.#programs.get(module);
+    if (loaded !== undefined) return loaded;
+    const loading = this.#load(module);
+    this.#programs.set(module, loading);
+    loading.catch(() => this.#programs.delete(module));
+    return loading;
+  }
+
+  async #load(module: IrModule): Promise<CudaProgram> {
     requireHardware(module, this.gpu.capability, this.gpu.name);
     const parts = printKernel(module);
     const [{ entry: kernel }] = parts;
@@ -282,7 +295,6 @@ export class CudaDevice implements Device {
         'Use smaller tiles or fewer stages on this GPU',
       );
     }
-    this.#enter();
     const cubins = await Promise.all(
       parts.map((part) => compileKernel(part, architecture(this.gpu.capability))),
     );

@@ -1,4 +1,6 @@
 import { spawnSync } from 'node:child_process';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { failure, formatVersion } from '../../../src/gpu/cuda/driver.js';
 import { CudaError, remedies } from '../../../src/gpu/cuda/errors.js';
@@ -10,7 +12,11 @@ import { transpiled } from '../../tree.js';
 import { buildStandIn } from './stand-in.js';
 
 /** Tries to open a GPU, or a world of so many, in a process of its own. */
-function open(number: number, env: Record<string, string> = {}, what: 'gpu' | 'world' = 'gpu'): string {
+function open(
+  number: number,
+  env: Record<string, string> = {},
+  what: 'gpu' | 'world' | 'load' = 'gpu',
+): string {
   const child = spawnSync(
     process.execPath,
     [transpiled('test/gpu/cuda/driver-child.ts'), what, String(number)],
@@ -32,14 +38,14 @@ describe('a machine without a driver', needing('no driver'), () => {
   });
 });
 
-describe('a driver that will not do', needing('cc'), () => {
+describe('a driver of which little is true', needing('cc'), () => {
   let driver: ReturnType<typeof buildStandIn>;
   beforeAll(() => {
     driver = buildStandIn();
   });
   afterAll(() => driver.remove());
 
-  const with_ = (env: Record<string, string>, number = 0, what: 'gpu' | 'world' = 'gpu') =>
+  const with_ = (env: Record<string, string>, number = 0, what: 'gpu' | 'world' | 'load' = 'gpu') =>
     open(number, { ...env, LD_LIBRARY_PATH: driver.folder }, what);
 
   it('is too old', () => {
@@ -82,6 +88,17 @@ describe('a driver that will not do', needing('cc'), () => {
     expect(with_({ FAKE_COUNT: '3', FAKE_FULL: '1' }, 3, 'world')).toMatch(
       /rank 1 failed at exchanging the receive windows: cuMemAlloc failed with .*allocating 1\.0 MiB \(1048576 bytes\) for the receive window on GPU 1, of which 3\.0 GiB of 141\.0 GiB are free; .*lower the tokens/,
     );
+  });
+
+  it('loads a kernel once on each device, for all its call sites, and unloads it with that device', () => {
+    const [bin, cache] = ['bin', 'cache'].map((name) => join(driver.folder, name)) as [string, string];
+    for (const folder of [bin, cache]) mkdirSync(folder, { mode: 0o700 });
+    const compiler = '#!/bin/sh\n[ "$1" = --version ] && echo V13.0.88\nwhile [ $# -gt 2 ]; do shift; done\n';
+    writeFileSync(join(bin, 'nvcc'), `${compiler}[ "$2" = /dev/null ] || cp "$2" "$1"`, { mode: 0o755 });
+    const env = { FAKE_COUNT: '1', HEDDLE_COMPILER: 'nvcc', CUDA_HOME: driver.folder, HEDDLE_CACHE: cache };
+    expect(with_(env, 0, 'load').trim().split('\n')).toEqual([
+      ...['load 1', 'load 2', 'loaded true 0', 'unload 1', 'disposed', 'unload 2'],
+    ]);
   });
 
   it('is told to load kernels eagerly before it starts', () => {

@@ -91,3 +91,11 @@ int cuMemUnmap(void *at, size_t bytes) {
   return mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at ? 0 : 1;
 }
 int cuMemSetAccess(void *at, size_t bytes, void *access, size_t count) { return 0; }
+
+/* Modules and the function of each are numbers; stderr says which come and go. */
+static long modules;
+int cuModuleLoadData(long *out, void *image) { *out = ++modules; return fprintf(stderr, "load %ld\n", modules) < 0; }
+int cuModuleUnload(long module) { return fprintf(stderr, "unload %ld\n", module) < 0; }
+int cuModuleGetFunction(long *out, long module, char *name) { *out = module; return 0; }
+int cuFuncLoad(long function) { return 0; }
+int cuFuncGetAttribute(int *out, int id, long function) { *out = 0; return 0; }
