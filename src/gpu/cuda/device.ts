@@ -132,7 +132,8 @@ export class CudaDevice implements Device {
 
   #clear(address: number, bytes: number, purpose: string, fills: readonly Fill[]): void {
     const { cuMemsetD8Async, cuStreamSynchronize } = this.#enter().context.driver;
-    const { handle: stream } = this.#internalStream();
+    this.#internal ??= this.createStream();
+    const { handle: stream } = this.#internal;
     check(cuMemsetD8Async(address, 0, bytes, stream), 'cuMemsetD8Async', `clearing the ${purpose}`);
     for (const { offset, bytes, value } of fills) {
       const filled = cuMemsetD8Async(address + offset, value, bytes, stream);
@@ -424,11 +425,6 @@ export class CudaDevice implements Device {
     if (this.#state !== 'live') throw new DisposedError(this.description);
     this.#home.context.use();
     return this.#home;
-  }
-
-  #internalStream(): CudaStream {
-    this.#internal ??= this.createStream();
-    return this.#internal;
   }
 
   #adopt(free: () => void, isIdle: () => boolean = () => true): Owned {
