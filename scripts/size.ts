@@ -13,9 +13,9 @@ interface Part {
 
 const ceilings = {
   base: 1_230,
-  lang: 10_700,
+  lang: 10_690,
   gpu: 19_470,
-  net: 11_210,
+  net: 11_200,
   moe: 18_520,
   verify: 6_500,
   tools: 7_010,
@@ -32,7 +32,7 @@ const parts: readonly Part[] = [
     ...{ name: `src/${room}`, files: filesOf(`src/${room}`, '.ts'), ceiling },
   })),
   { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_740 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_040 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_600 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 32_250 },

@@ -21,10 +21,7 @@ export interface RandomProgram {
   readonly floats: readonly number[];
 }
 
-/** The header of every random program. */
-export const programParams = {
-  out: pointer('u32'),
-  floats: pointer('f32'),
+const inputTypes = {
   a: 'u32',
   b: 'u32',
   c: 'i32',
@@ -34,6 +31,9 @@ export const programParams = {
   h: 'f32',
   q: 'bool',
 } as const;
+
+/** The header of every random program. */
+export const programParams = { out: pointer('u32'), floats: pointer('f32'), ...inputTypes } as const;
 
 /** The program as a kernel, as if its text had stood in a source file. */
 export function programKernel(program: RandomProgram): Kernel {
@@ -112,16 +112,6 @@ interface Name {
   readonly mutable: boolean;
 }
 
-const inputTypes = {
-  a: 'u32',
-  b: 'u32',
-  c: 'i32',
-  d: 'i32',
-  e: 'u64',
-  f: 'f32',
-  h: 'f32',
-  q: 'bool',
-} as const;
 const types: readonly ScalarName[] = ['u32', 'i32', 'u64', 'f32', 'bool'];
 
 export function randomProgram(seed: number, size = 12): RandomProgram {

@@ -46,28 +46,21 @@ interface Parts {
 /** A proxy's step: whether it did anything. */
 type Proxy = (parts: Parts) => () => boolean;
 
+/** Posts a row where its kernel has sent it and the network has room; false otherwise. */
+function post({ network, memory, other, places }: Parts, row: number, tag: number): boolean {
+  const [from, to] = [4 * leaving(row % places), 4 * arriving(row % places)];
+  return memory.load(4 * sent) >= row && network.write({ peer: other, from, to, bytes: rowBytes, tag });
+}
+
 /** Posts a row once its kernel has sent it, and announces what has come up to the first that has not: they overtake. */
-const careful: Proxy = ({ network, memory, other, places }) => {
+const careful: Proxy = (parts) => {
+  const { network, memory } = parts;
   let posted = 0;
   let announced = 0;
   const there = new Set<number>();
   return () => {
-    let moved = false;
-    if (memory.load(4 * sent) > posted) {
-      const place = (posted + 1) % places;
-      if (
-        network.write({
-          peer: other,
-          from: 4 * leaving(place),
-          to: 4 * arriving(place),
-          bytes: rowBytes,
-          tag: posted + 1,
-        })
-      ) {
-        posted++;
-        moved = true;
-      }
-    }
+    let moved = post(parts, posted + 1, posted + 1);
+    if (moved) posted++;
     const tag = network.arrived();
     there.add(tag);
     if (there.has(announced + 1)) {
@@ -144,7 +137,8 @@ describe('the network of the simulated machine', () => {
 
   it('orders nothing by the tag of another write', async () => {
     // Each row has a note of four bytes behind it, and only the note is listened to.
-    const hasty: Proxy = ({ network, memory, other, places }) => {
+    const hasty: Proxy = (parts) => {
+      const { network, memory, other } = parts;
       let posted = 0;
       let noted = 0;
       return () => {
@@ -153,17 +147,7 @@ describe('the network of the simulated machine', () => {
           noted++;
           moved = true;
         }
-        const place = (posted + 1) % places;
-        if (
-          memory.load(4 * sent) > posted &&
-          network.write({
-            peer: other,
-            from: 4 * leaving(place),
-            to: 4 * arriving(place),
-            bytes: rowBytes,
-            tag: 0,
-          })
-        ) {
+        if (post(parts, posted + 1, 0)) {
           posted++;
           moved = true;
         }
@@ -180,22 +164,13 @@ describe('the network of the simulated machine', () => {
 
   it('orders nothing for kernels that look at what it writes', async () => {
     // The round goes into the other kernel's own flag.
-    const bold: Proxy = ({ network, memory, other, places }) => {
+    const bold: Proxy = (parts) => {
+      const { network, other } = parts;
       let posted = 0;
       let flagged = 0;
       return () => {
         let moved = false;
-        const place = (posted + 1) % places;
-        if (
-          memory.load(4 * sent) > posted &&
-          network.write({
-            peer: other,
-            from: 4 * leaving(place),
-            to: 4 * arriving(place),
-            bytes: rowBytes,
-            tag: 0,
-          })
-        ) {
+        if (post(parts, posted + 1, 0)) {
           posted++;
           moved = true;
         }

@@ -188,7 +188,10 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     expect(machine.findings).toEqual([]);
   });
 
-  it('a host that waits for a stuck one does not hide that it is stuck', async () => {
+  it.each([
+    ['waits for a stuck one does not hide that it is stuck', 'hostWaiting'],
+    ['has exited is not waited for', 'hostLeft'],
+  ] as const)('a host that %s', async (_, how) => {
     const { machine, ranks } = machineOf({ ranks: 2, mode });
     const windows = await windowsOf(ranks, Flags.bytes);
     const b = ranks[1]!;
@@ -197,21 +200,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     machine.hostEntered(1);
     await launch(b, hear.ir(), one, { win: windows[1]!, from: 0, epoch: 1, limit: 1000, out });
     const answer = heard(b, out);
-    const goOn = machine.hostWaiting(0);
-    expect(await answer).toBe(2);
-    goOn();
-  });
-
-  it('an exited host program is not waited for', async () => {
-    const { machine, ranks } = machineOf({ ranks: 2, mode });
-    const windows = await windowsOf(ranks, Flags.bytes);
-    const b = ranks[1]!;
-    const out = b.device.allocate(4, 'out');
-    machine.hostEntered(0);
-    machine.hostEntered(1);
-    await launch(b, hear.ir(), one, { win: windows[1]!, from: 0, epoch: 1, limit: 1000, out });
-    const answer = heard(b, out);
-    machine.hostLeft(0);
+    machine[how](0);
     expect(await answer).toBe(2);
   });
 
