@@ -14,7 +14,7 @@ interface Part {
 const ceilings = {
   base: 1_230,
   lang: 10_690,
-  gpu: 19_470,
+  gpu: 19_450,
   net: 11_200,
   moe: 18_520,
   verify: 6_500,
@@ -31,7 +31,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: filesOf(`src/${room}`, '.ts'), ceiling },
   })),
-  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_740 },
+  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_730 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_600 },
 ];
 const pages: Part = {

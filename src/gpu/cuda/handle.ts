@@ -33,75 +33,54 @@ export interface WindowHandle {
 }
 
 export const tokenBytes = 16;
-const magic = 0x4c44_4548; // 'HEDL'
-const version = 2;
+const version = 3;
 const kinds = ['virtual', 'ipc'] as const;
-const fixedBytes = 232;
+const opaqueBytes = 64;
 const maxPurpose = 200;
 
+/** Marked JSON: a handle is made once for each window, and any tool can show it. */
 export function encodeHandle(handle: WindowHandle): Uint8Array {
-  const purpose = Buffer.from(handle.purpose, 'utf8').subarray(0, maxPurpose);
-  const bytes = new Uint8Array(fixedBytes + purpose.length);
-  const view = new DataView(bytes.buffer);
-  view.setUint32(0, magic, true);
-  view.setUint16(4, version, true);
-  view.setUint16(6, kinds.indexOf(handle.kind), true);
-  view.setUint32(8, handle.pid, true);
-  view.setInt32(12, handle.fd, true);
-  view.setFloat64(16, handle.started, true);
-  view.setFloat64(24, handle.address, true);
-  view.setFloat64(32, handle.bytes, true);
-  view.setFloat64(40, handle.mappedBytes, true);
-  view.setUint32(48, handle.ordinal, true);
-  view.setUint32(52, purpose.length, true);
-  bytes.set(Buffer.from(handle.uuid, 'hex'), 56);
-  bytes.set(handle.token, 72);
-  bytes.set(handle.opaque, 88);
-  bytes.set(Buffer.from(handle.bootId, 'latin1').subarray(0, 64), 152);
-  view.setUint32(216, handle.fabric, true);
-  view.setFloat64(224, handle.pidNamespace, true);
-  bytes.set(purpose, fixedBytes);
-  return bytes;
+  const purpose = handle.purpose.slice(0, maxPurpose);
+  const [token, opaque] = [handle.token, handle.opaque].map((bytes) => Buffer.from(bytes).toString('hex'));
+  return Buffer.from(`heddle-window-${version} ${JSON.stringify({ ...handle, purpose, token, opaque })}`);
 }
 
 export function decodeHandle(bytes: Uint8Array): WindowHandle {
   const reject = () => new ArgumentError('handle', bytes, "the bytes of another rank's window handle");
-  if (!(bytes instanceof Uint8Array) || bytes.length < fixedBytes) throw reject();
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  if (view.getUint32(0, true) !== magic) throw reject();
-  if (view.getUint16(4, true) !== version) {
-    throw new ArgumentError(
-      'handle',
-      `version ${view.getUint16(4, true)}`,
-      `version ${version}: run the same Heddle in all ranks`,
-    );
+  const text = bytes instanceof Uint8Array ? Buffer.from(bytes).toString() : '';
+  const [, theirs, json] = /^heddle-window-(\d+) (.*)$/s.exec(text) ?? [];
+  if (json === undefined) throw reject();
+  if (Number(theirs) !== version) {
+    const mustBe = `version ${version}: run the same Heddle in all ranks`;
+    throw new ArgumentError('handle', `version ${theirs}`, mustBe);
   }
-  const kind = kinds[view.getUint16(6, true)];
-  const length = view.getUint32(52, true);
-  if (kind === undefined || bytes.length !== fixedBytes + length) throw reject();
-  const handle: WindowHandle = {
-    kind,
-    pid: view.getUint32(8, true),
-    fd: view.getInt32(12, true),
-    started: view.getFloat64(16, true),
-    address: view.getFloat64(24, true),
-    bytes: view.getFloat64(32, true),
-    mappedBytes: view.getFloat64(40, true),
-    ordinal: view.getUint32(48, true),
-    uuid: Buffer.from(bytes.subarray(56, 72)).toString('hex'),
-    token: bytes.slice(72, 88),
-    opaque: bytes.slice(88, 152),
-    fabric: view.getUint32(216, true),
-    pidNamespace: view.getFloat64(224, true),
-    bootId: Buffer.from(bytes.subarray(152, 216)).toString('latin1').replace(/\0+$/, ''),
-    purpose: Buffer.from(bytes.subarray(fixedBytes)).toString('utf8'),
+  let fields: Partial<Record<keyof WindowHandle, unknown>> | null;
+  try {
+    fields = JSON.parse(json);
+  } catch {
+    throw reject();
+  }
+  const whole = (name: keyof WindowHandle, least: number): number => {
+    const value = fields?.[name];
+    if (!Number.isSafeInteger(value) || (value as number) < least) throw reject();
+    return value as number;
   };
-  const sane =
-    [handle.started, handle.pidNamespace].every((number) => Number.isSafeInteger(number) && number >= 0) &&
-    [handle.address, handle.bytes, handle.mappedBytes].every(
-      (number) => Number.isSafeInteger(number) && number > 0,
-    ) &&
-    handle.bytes + tokenBytes <= handle.mappedBytes;
-  if (!sane) throw reject();
+  const words = (name: keyof WindowHandle, form = /^/): string => {
+    const value = fields?.[name];
+    if (typeof value !== 'string' || !form.test(value)) throw reject();
+    return value;
+  };
+  const raw = (name: 'token' | 'opaque', length: number): Uint8Array =>
+    new Uint8Array(Buffer.from(words(name, new RegExp(`^[\\da-f]{${2 * length}}$`)), 'hex'));
+  const kind = kinds.find((one) => one === fields?.kind);
+  if (kind === undefined) throw reject();
+  const handle: WindowHandle = {
+    ...{ kind, uuid: words('uuid', /^[\da-f]{32}$/), bootId: words('bootId'), purpose: words('purpose') },
+    ...{ pid: whole('pid', 0), started: whole('started', 0), pidNamespace: whole('pidNamespace', 0) },
+    ...{ fd: whole('fd', -1), ordinal: whole('ordinal', 0), fabric: whole('fabric', 0) },
+    ...{ address: whole('address', 1), bytes: whole('bytes', 1), mappedBytes: whole('mappedBytes', 1) },
+    ...{ token: raw('token', tokenBytes), opaque: raw('opaque', opaqueBytes) },
+  };
+  if (handle.bytes + tokenBytes > handle.mappedBytes) throw reject();
   return handle;
 }

@@ -81,8 +81,7 @@ describe('window handles', () => {
   });
 
   it('name the mismatch when another Heddle made them', () => {
-    const other = encodeHandle(example());
-    other[4] = 1;
+    const other = Buffer.from(Buffer.from(encodeHandle(example())).toString().replace(/-\d+ /, '-1 '));
     expect(() => decodeHandle(other)).toThrow(/version 1.*the same Heddle in all ranks/);
   });
 
