@@ -1,7 +1,6 @@
 /** Mistakes that no call can see make a kernel give up waiting for a rank that lives: the error says what is likely. */
-import { once } from 'node:events';
-import { expect, test } from 'vitest';
-import { RankLostError } from '../../src/base/errors.js';
+import { expect, test, vi } from 'vitest';
+import { type HeddleError, RankLostError } from '../../src/base/errors.js';
 import type { Stream } from '../../src/gpu/index.js';
 import { ExpertParallel, emptyTensor, row } from '../../src/moe/index.js';
 import { World } from '../../src/net/world/index.js';
@@ -88,18 +87,23 @@ test.each(families)('%s: a rank that forgets to combine', async (family) => {
   );
 });
 
-test('a layer that is disposed with a round that was not combined says so', async () => {
-  const warned = once(process, 'warning');
+test.each([
+  ['was not combined says so', 'is done', ['HEDDLE_ROUND_OPEN']],
+  ['a loss cut off says nothing', 'is lost', []],
+])('a layer that is disposed with a round that %s', async (_, round, codes) => {
+  const warn = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
   await World.local({ ranks: 1, device: 'sim' }, async (world) => {
     const stream = world.device.createStream();
     const ep = await ExpertParallel.create(world, {
       ...{ experts: 1, topK: 1, maxTokens: 1, weights: false, payloads: {}, output: row('bf16', 8) },
     });
     ep.dispatch({ topkIds: new Int32Array(1), payloads: {} }, stream);
-    await ep.synchronize(stream);
+    await stream.synchronize();
+    if (round === 'is lost') world.circle.abandon('it cannot go on');
     await ep.dispose();
   });
-  expect(await warned).toMatchObject([{ code: 'HEDDLE_ROUND_OPEN' }]);
+  expect(warn.mock.calls.map(([error]) => (error as HeddleError).code)).toEqual(codes);
+  warn.mockRestore();
 });
 
 test.each(families)('%s: a rank that does not come', async (family) => {

@@ -310,7 +310,8 @@ export class ExpertParallel<P extends string = string, S extends string = never>
   async dispose(): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
-    if (this.#loss === null && this.#rounds.some(({ underWay }) => underWay))
+    // A round that a loss cut off, nobody forgot.
+    if (this.#loss === null && this.#heard === null && this.#rounds.some(({ underWay }) => underWay))
       process.emitWarning(
         new HeddleError(
           'HEDDLE_ROUND_OPEN',
