@@ -7,7 +7,7 @@ import {
   requireObject,
   requireOneOf,
 } from '../../base/errors.js';
-import { remembered } from '../families/family.js';
+import { memoized } from '../families/family.js';
 import { unitBytes, widestUnit } from '../families/index.js';
 import {
   type Alignment,
@@ -93,7 +93,7 @@ function mostCapacity(shape: ExpertsShape): number {
 }
 
 /** The launches of a plan, made once for all ranks of a process that are alike. */
-export const expertsKernels = remembered(({ shape, ...chip }: { readonly shape: ExpertsShape } & Chip) => {
+export const expertsKernels = memoized(({ shape, ...chip }: { readonly shape: ExpertsShape } & Chip) => {
   const [sorting, moving] = [planSpread(shape, chip), rowsSpread(shape, chip)];
   return {
     plan: { kernel: expertsPlanKernel(shape, sorting), ...sorting },

@@ -95,12 +95,12 @@ export class ExpertsPlan<P extends string = string> {
     this.#memory = memory;
     this.#sites = sites;
     const { sizes, routes, scatter, weights = null } = memory;
-    const word = (first: number, length: number) => wrap(sizes.data + 4 * first, 'u32', [length]);
+    const words = (first: number, length: number) => wrap(sizes.data + 4 * first, 'u32', [length]);
     const end = 2 * shape.experts;
     this.planned = {
-      ...{ routes, scatter, weights, total: word(end, 1), overflow: word(end + 1, 1) },
-      counts: word(0, this.#experts),
-      offsets: word(end - this.#experts, this.#experts + 1),
+      ...{ routes, scatter, weights, total: words(end, 1), overflow: words(end + 1, 1) },
+      counts: words(0, this.#experts),
+      offsets: words(end - this.#experts, this.#experts + 1),
     };
   }
 

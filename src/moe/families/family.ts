@@ -10,11 +10,11 @@ import type { Field, Kernel, Layout, ParamSpecs } from '../../lang/index.js';
 import type { Dtype, Layer } from '../layer/index.js';
 import type { KnobTable, Tuning } from './knobs.js';
 
-/** Those of an H100 or H200: kernels are spread over so many where no device is at hand. */
+/** The multiprocessors of an H100 or H200: kernels are spread over so many where no device is at hand. */
 export const usualMultiprocessors = 132;
 
-/** Where a plan is carried out. */
-export interface Place {
+/** What a plan is made for: the device, the topology, and the launches that the caller wants. */
+export interface PlanTarget {
   readonly kind: 'sim' | 'cuda';
   /** Of each rank's device. */
   readonly multiprocessors: number;
@@ -56,24 +56,25 @@ export interface Family<T extends Tuning = Tuning> {
   readonly travel: Travel;
   readonly knobs: KnobTable;
   /** Why this family cannot carry the layer there, or not with this tuning; null where it can. */
-  refuses(layer: Layer, place: Place, tuning?: T): HeddleError | null;
+  refuses(layer: Layer, target: PlanTarget, tuning?: T): HeddleError | null;
   /** The rules of thumb, where nothing was measured. */
-  defaults(layer: Layer, place: Place): T;
+  defaults(layer: Layer, target: PlanTarget): T;
   /** A tuning that was found for another layer or place, changed as far as this one needs it. */
-  adapt(tuning: T, layer: Layer, place: Place): T;
+  adapt(tuning: T, layer: Layer, target: PlanTarget): T;
   /**
    * What not every family's kernels can: leave ranks out of rounds, add sums to what the caller's tensor holds, count how long they wait
    * for each peer, take the rows of a plan in combine, round rows in dispatch. Default: nothing of it.
    */
   readonly can?: readonly ('masks' | 'adds' | 'waits' | 'plans' | 'rounds')[];
   /** The layer and the tuning are ones that `refuses` lets pass. */
-  plan(layer: Layer, place: Place, tuning: T): Plan;
+  plan(layer: Layer, target: PlanTarget, tuning: T): Plan;
   /** The tuning with which a whole dispatch may follow another with no combine between them, where there is one: to measure it alone. */
   alone?(tuning: T): T;
 }
 
 /** Why the family cannot carry the layer there, for lack of what the layer asks for or by its own rules; null where it can. */
-export function refusalOf(family: Family, layer: Layer, place: Place, tuning?: Tuning): HeddleError | null {
+export function refusalOf(family: Family, ...asked: Parameters<Family['refuses']>): HeddleError | null {
+  const [layer] = asked;
   const { can = [] } = family;
   if (layer.masks && !can.includes('masks'))
     return new ArgumentError(
@@ -94,7 +95,7 @@ export function refusalOf(family: Family, layer: Layer, place: Place, tuning?: T
     const must = `left out with family '${family.name}', whose dispatch rounds no rows: bring e4m3 and scales as two payloads`;
     return new ArgumentError(`payloads.${rounded.name}.rounds`, rounded.rounded, must);
   }
-  return family.refuses(layer, place, tuning);
+  return family.refuses(...asked);
 }
 
 /** A phase that has nothing to do has no steps. */
@@ -212,7 +213,7 @@ export interface Round {
 }
 
 /** A plan's memory, where it lies on this rank. */
-export interface Placed {
+export interface PlanMemory {
   /** This rank in its node: the kernels' `g.rank`. */
   readonly rank: number;
   /** Microseconds that a kernel waits for a peer. */
@@ -233,7 +234,8 @@ export interface Step<P extends ParamSpecs = ParamSpecs> {
 }
 
 /** What a parameter of a kernel is bound to: memory of the plan, a number, what comes of where the memory lies; or in each round the ids. */
-type Binding = WindowPlan | WirePlan | number | 'topkIds' | ((placed: Placed) => Window | readonly number[]);
+type Binding = WindowPlan | WirePlan | number | 'topkIds' | ((memory: PlanMemory) => Bound);
+type Bound = Window | readonly number[];
 
 /** By the parameter's name. */
 export type Bindings = {
@@ -242,8 +244,8 @@ export type Bindings = {
 
 type Setter = (...value: readonly (number | Window)[]) => void;
 
-/** Parameters that differ from round to round, unless they are bound. */
-const brought: Readonly<Record<string, (set: Setter, round: Round) => void>> = {
+/** How each parameter that differs from round to round is set, unless it is bound. */
+const perRound: Readonly<Record<string, (set: Setter, round: Round) => void>> = {
   tokens: (set, { tokens }) => set(tokens),
   topkIds: (set, { topkIds }) => set(topkIds),
   topkWeights: (set, { topkWeights }) => set(0, topkWeights),
@@ -257,10 +259,10 @@ const brought: Readonly<Record<string, (set: Setter, round: Round) => void>> = {
   routeWeights: (set, { routeWeights }) => set(0, routeWeights),
 };
 
-function bind(set: Setter, binding: Exclude<Binding, string>, placed: Placed): void {
+function bind(set: Setter, binding: Exclude<Binding, string>, memory: PlanMemory): void {
   if (typeof binding === 'number') set(binding);
   else {
-    const value = typeof binding === 'function' ? binding(placed) : placed.window(binding);
+    const value = typeof binding === 'function' ? binding(memory) : memory.window(binding);
     if (!('length' in value)) set(value);
     else for (const [i, address] of value.entries()) set(i, address);
   }
@@ -274,24 +276,24 @@ const isEmptyList = (spec: ParamSpecs[string]): boolean =>
 export async function loadStep<P extends ParamSpecs>(
   { kernel, blocks, threads, bindings: own }: Step<P>,
   device: Pick<Device, 'load'>,
-  placed: Placed,
+  memory: PlanMemory,
 ) {
-  const known = ['limit', ...Object.keys(brought), ...Object.keys(own)];
+  const known = ['limit', ...Object.keys(perRound), ...Object.keys(own)];
   const stranger = Object.keys(kernel.params).find((name) => !known.includes(name));
   if (stranger !== undefined) {
     const possible = `one that its step sets: ${known.join(', ')}`;
     throw new ArgumentError(`a parameter of ${kernel.name}`, stranger, possible);
   }
-  const shape = { grid: blocks, block: threads, programmatic: true, rank: placed.rank };
+  const shape = { grid: blocks, block: threads, programmatic: true, rank: memory.rank };
   const site = await callSite(device, kernel, shape);
   const setters: readonly [string, Setter][] = Object.entries(site.set);
-  const bindings: Readonly<Record<string, Binding | undefined>> = { ...own, limit: placed.limit };
+  const bindings: Readonly<Record<string, Binding | undefined>> = { ...own, limit: memory.limit };
   const each: { readonly set: Setter; readonly take: (set: Setter, round: Round) => void }[] = [];
   for (const [name, set] of setters) {
     if (isEmptyList(kernel.params[name]!)) continue;
     const bound = bindings[name];
-    if (bound === undefined || typeof bound === 'string') each.push({ set, take: brought[bound ?? name]! });
-    else bind(set, bound, placed);
+    if (bound === undefined || typeof bound === 'string') each.push({ set, take: perRound[bound ?? name]! });
+    else bind(set, bound, memory);
   }
   return {
     ...{ program: site.program, blocks, threads },
@@ -308,7 +310,7 @@ export type LoadedStep = Awaited<ReturnType<typeof loadStep>>;
 const mostKept = 64;
 
 /** A function that makes something of a plain value, and gives the same thing again for an equal value. */
-export function remembered<K extends object, V>(make: (key: K) => V): (key: K) => V {
+export function memoized<K extends object, V>(make: (key: K) => V): (key: K) => V {
   const kept = new Map<string, V>();
   return (key) => {
     const text = JSON.stringify(key);

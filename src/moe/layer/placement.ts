@@ -12,10 +12,10 @@ export interface Placement {
 }
 
 /**
- * A token's index, modulo this, is the lot that it belongs to: all tokens of a source and a lot that name an expert go
- * to the same place.
+ * Lots of a source's tokens. A token's index, modulo this, is its lot: all tokens of a source and a lot that name an expert
+ * go to the same place.
  */
-export const lots = 16;
+export const lotCount = 16;
 
 /** Requires a placement that makes sense. An expert may live nowhere: routes to it are dropped, and counted. */
 export function requirePlacement(argument: string, placement: Placement): Placement {
@@ -99,7 +99,7 @@ export function requireCounts(counts: ArrayLike<number>, experts?: number): void
 }
 
 /**
- * `[experts, lots]`: the place that the routes of a source's tokens go to. Of all lots of all sources together, an
+ * `[experts, lotCount]`: the place that the routes of a source's tokens go to. Of all lots of all sources together, an
  * expert's places get equally many (±1). A source whose own rank has the expert keeps to it, and one whose node has it keeps to
  * the node, as far as that leaves the parts equal.
  *
@@ -117,9 +117,9 @@ export function placeTable(
   requireInteger('sources', sources, 1, placement.ranks);
   requireInteger('source', source, 0, sources - 1);
   requireInteger('nodes', nodes, 1, placement.ranks);
-  const table = new Int32Array(placement.experts * lots).fill(-1);
+  const table = new Int32Array(placement.experts * lotCount).fill(-1);
   for (const [expert, places] of placesByExpert(placement).entries())
-    table.set(dealt(placement, places, sources, nodes)[source]!, expert * lots);
+    table.set(dealt(placement, places, sources, nodes)[source]!, expert * lotCount);
   return table;
 }
 
@@ -134,7 +134,7 @@ export function placedRoutes<R extends { readonly topkIds: Int32Array }>(
   return routes.map((own, rank) => {
     const table = placeTable(placement, { source: Math.floor(rank / replicas), sources: groups, nodes });
     const at = (id: number, i: number): number =>
-      isExpert(shape, id) ? table[id * lots + (Math.floor(i / shape.topK) % lots)]! : -1;
+      isExpert(shape, id) ? table[id * lotCount + (Math.floor(i / shape.topK) % lotCount)]! : -1;
     return { ...own, topkIds: own.topkIds.map(at) };
   });
 }
@@ -142,8 +142,8 @@ export function placedRoutes<R extends { readonly topkIds: Int32Array }>(
 /** [source][lot]: which of an expert's places. */
 function dealt(placement: Placement, places: readonly number[], sources: number, nodes: number): number[][] {
   const count = places.length;
-  const all = sources * lots;
-  const table = Array.from({ length: sources }, () => new Array<number>(lots).fill(-1));
+  const all = sources * lotCount;
+  const table = Array.from({ length: sources }, () => new Array<number>(lotCount).fill(-1));
   /** Shares that each place has still to get. */
   const left = places.map((_, i) => Math.floor(((i + 1) * all) / count) - Math.floor((i * all) / count));
   const part = (of: number, parts: number, whole: number): number => Math.floor((of * parts) / whole);
@@ -151,7 +151,7 @@ function dealt(placement: Placement, places: readonly number[], sources: number,
     part(source, parts, sources) === part(rankOfPlace(placement, place), parts, placement.ranks);
   // Those of the source itself first, then of its node, then any.
   for (const parts of [sources, nodes, 1]) {
-    for (let lot = 0; lot < lots; lot++) {
+    for (let lot = 0; lot < lotCount; lot++) {
       for (const [source, own] of table.entries()) {
         if (own[lot] !== -1) continue;
         let best = -1;

@@ -116,11 +116,11 @@ export function firstOf({ replicas = 1 }: Pick<Shape, 'replicas'>, rank: number)
 }
 
 /**
- * How experts are split over ranks: contiguously, the first `extra` ranks own `base + 1`, the others `base`.
+ * The ranks' shares of the experts, contiguous: the first `extra` ranks own `base + 1`, the others `base`.
  * Ids below `cut` belong to the larger ranks. These numbers are all that a kernel needs (see `ownerOf`). With fewer experts than ranks
  * the last ranks own none.
  */
-export function split(shape: Pick<Shape, 'experts' | 'ranks'>) {
+export function expertShares(shape: Pick<Shape, 'experts' | 'ranks'>) {
   const base = Math.floor(shape.experts / shape.ranks);
   const extra = shape.experts % shape.ranks;
   return { base, extra, cut: extra * (base + 1) };
@@ -132,7 +132,7 @@ export function split(shape: Pick<Shape, 'experts' | 'ranks'>) {
  * the cut.)
  */
 export function ownerOf(shape: Pick<Shape, 'experts' | 'ranks'>, expert: number): number {
-  const { base, extra, cut } = split(shape);
+  const { base, extra, cut } = expertShares(shape);
   return expert < cut ? Math.floor(expert / (base + 1)) : extra + Math.floor((expert - cut) / base);
 }
 
@@ -141,7 +141,7 @@ export function expertsOf(
   shape: Pick<Shape, 'experts' | 'ranks'>,
   rank: number,
 ): { readonly first: number; readonly count: number } {
-  const { base, extra } = split(shape);
+  const { base, extra } = expertShares(shape);
   return { first: rank * base + Math.min(rank, extra), count: rank < extra ? base + 1 : base };
 }
 

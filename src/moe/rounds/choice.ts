@@ -4,7 +4,7 @@ import {
   type Family,
   families,
   familyNamed,
-  type Place,
+  type PlanTarget,
   refusalOf,
   requireKnobs,
   type Tuning,
@@ -26,19 +26,19 @@ export interface Choice {
  */
 export function choose(
   layer: Layer,
-  place: Place,
+  target: PlanTarget,
   device: Pick<Device, 'kind' | 'model'>,
   { family: name, tuning }: Pick<ExpertParallelOptions, 'family' | 'tuning'>,
 ): Choice {
-  const { family, why } = name === undefined ? firstThatCan(layer, place) : named(name);
+  const { family, why } = name === undefined ? firstThatCan(layer, target) : named(name);
   if (tuning !== undefined) requireKnobs(family.knobs, tuning);
-  const refusal = refusalOf(family, layer, place, tuning);
+  const refusal = refusalOf(family, layer, target, tuning);
   if (refusal !== null) throw refusal;
   if (tuning !== undefined) return { family, why, tuning };
   const measured = tunedFor(family, layer, device);
   return {
     ...{ family, why },
-    tuning: measured === null ? family.defaults(layer, place) : family.adapt(measured, layer, place),
+    tuning: measured === null ? family.defaults(layer, target) : family.adapt(measured, layer, target),
   };
 }
 
@@ -47,12 +47,12 @@ const named = (name: string): Omit<Choice, 'tuning'> => ({ family: familyNamed(n
 /**
  * The first family that can carry the layer. If none can, the first that reaches all ranks, whose refusal says why.
  */
-function firstThatCan(layer: Layer, place: Place): Omit<Choice, 'tuning'> {
-  const { nodes } = place.topology;
+function firstThatCan(layer: Layer, target: PlanTarget): Omit<Choice, 'tuning'> {
+  const { nodes } = target.topology;
   const where = `${layer.ranks} ranks of ${nodes === 1 ? 'one node' : `${nodes} nodes`}`;
   const refusals: string[] = [];
   for (const family of families) {
-    const refusal = refusalOf(family, layer, place);
+    const refusal = refusalOf(family, layer, target);
     if (refusal === null) return { family, why: [`${where}: ${family.summary}`, ...refusals].join('; ') };
     refusals.push(`not ${family.name}: ${refusal.message}`);
   }

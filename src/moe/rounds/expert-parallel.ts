@@ -39,11 +39,11 @@ import {
 import {
   type ExpertParallelOptions,
   layerOf,
-  placeOf,
   type Row,
   requireSameEverywhere,
   roundsOf,
   type ScalesOf,
+  targetOf,
   waitMsOf,
 } from './options.js';
 import { type Placing, placingOf, type Statistics } from './placing.js';
@@ -144,10 +144,10 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     const { device, rank, topology } = world;
     const { kind, multiprocessors } = device;
     const waitMs = waitMsOf(options, kind);
-    const place = placeOf({ kind, multiprocessors, rank, topology }, options);
-    const choice = choose(layer, place, device, options);
+    const target = targetOf({ kind, multiprocessors, rank, topology }, options);
+    const choice = choose(layer, target, device, options);
     const { family, tuning } = choice;
-    const { split, transport } = place;
+    const { split, transport } = target;
     const inFlight = roundsOf(options);
     const { payloads, placement } = options;
     const agreed = {
@@ -161,10 +161,10 @@ export class ExpertParallel<P extends string = string, S extends string = never>
       ...tuning,
     };
     await requireSameEverywhere(world, agreed);
-    const plan = family.plan(layer, place, tuning);
+    const plan = family.plan(layer, target, tuning);
     const wires = plan.wire === null ? { placement: 'host' as const } : await world.wires();
     const taken = (maxTokens: number) =>
-      memoryOf(family.plan({ ...layer, maxTokens }, place, tuning), options, wires.placement);
+      memoryOf(family.plan({ ...layer, maxTokens }, target, tuning), options, wires.placement);
     const memory = memoryOf(plan, options, wires.placement);
     requireRoom(memory, layer, device, taken);
     type Travels = (keyof R & string) | ScalesOf<R>;

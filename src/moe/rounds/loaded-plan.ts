@@ -51,7 +51,7 @@ export class LoadedPlan {
     const buffers = new Map(plan.buffers.map((of) => [of, device.allocate(of.bytes, of.purpose)]));
     const wire = plan.wire && (await layWire(world, plan.wire, waitMs));
 
-    const placed = {
+    const memory = {
       rank: world.topology.localRank,
       limit: 1000 * waitMs,
       window: (of: WindowPlan | WirePlan) => (of.kind === 'wire' ? wire!.window : windows.get(of)!),
@@ -59,7 +59,7 @@ export class LoadedPlan {
     };
     const loaded = await Promise.all(
       phases.map(async (phase) => {
-        const steps = await Promise.all(plan.phases[phase].map((step) => loadStep(step, device, placed)));
+        const steps = await Promise.all(plan.phases[phase].map((step) => loadStep(step, device, memory)));
         return [phase, steps] as const;
       }),
     );

@@ -19,7 +19,7 @@ import {
   sharing,
 } from '../layer/index.js';
 import { choose } from './choice.js';
-import { type ExpertParallelOptions, layerOf, optionNames, placeOf, roundsOf, waitMsOf } from './options.js';
+import { type ExpertParallelOptions, layerOf, optionNames, roundsOf, targetOf, waitMsOf } from './options.js';
 
 /** The options of `create`, and the world that they are meant for. */
 export interface MemoryOptions extends ExpertParallelOptions {
@@ -86,10 +86,11 @@ export function memoryFor(options: MemoryOptions): MemoryUse {
   const layer = layerOf(ranks, options);
   waitMsOf(options, device);
   const topology = topologyOf(evenNodes(ranks, nodes), 0);
-  const place = placeOf({ kind: device, multiprocessors: usualMultiprocessors, rank: 0, topology }, options);
+  const here = { kind: device, multiprocessors: usualMultiprocessors, rank: 0, topology };
+  const target = targetOf(here, options);
   const unmeasured = { kind: device, model: 'a GPU that was not measured' };
-  const { family, tuning } = choose(layer, place, unmeasured, options);
-  return memoryOf(family.plan(layer, place, tuning), options);
+  const { family, tuning } = choose(layer, target, unmeasured, options);
+  return memoryOf(family.plan(layer, target, tuning), options);
 }
 
 /** The memory of the layer's plan, once for each round in flight. `placement`: where its wire's messages lie. */

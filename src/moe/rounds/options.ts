@@ -7,8 +7,9 @@ import {
   requireObject,
   requireOneOf,
 } from '../../base/errors.js';
+import type { Device } from '../../gpu/index.js';
 import type { World } from '../../net/world/index.js';
-import { type Place, type TransportName, type Tuning, transports } from '../families/index.js';
+import { type PlanTarget, type TransportName, type Tuning, transports } from '../families/index.js';
 import {
   type Dtype,
   dtypes,
@@ -235,7 +236,7 @@ function requireOwnPlacement(placement: Placement, { experts, ranks }: Shape): v
 }
 
 /** Milliseconds that a kernel waits for a peer. */
-export const waitMsOf = ({ waitMs }: Pick<ExpertParallelOptions, 'waitMs'>, kind: Place['kind']): number =>
+export const waitMsOf = ({ waitMs }: Pick<ExpertParallelOptions, 'waitMs'>, kind: Device['kind']): number =>
   requireInteger('waitMs', waitMs ?? (kind === 'sim' ? 120_000 : 10_000), 1, 4_000_000);
 
 /** Rounds in flight. */
@@ -243,14 +244,11 @@ export const roundsOf = ({ rounds = 1 }: Pick<ExpertParallelOptions, 'rounds'>):
   requireInteger('rounds', rounds, 1, 2);
 
 /** Where the layer's plan will be carried out, and how. */
-export const placeOf = (
-  { kind, multiprocessors, rank, topology }: Pick<Place, 'kind' | 'multiprocessors' | 'rank' | 'topology'>,
+export const targetOf = (
+  here: Omit<PlanTarget, 'split' | 'sms' | 'transport'>,
   { split, sms, transport }: Pick<ExpertParallelOptions, 'split' | 'sms' | 'transport'>,
-): Place => ({
-  kind,
-  multiprocessors,
-  rank,
-  topology,
+): PlanTarget => ({
+  ...here,
   split: requireFlag('split', split ?? false),
   sms: sms === undefined ? null : requireInteger('sms', sms, 1, 1024),
   transport: requireOneOf('transport', transport ?? 'windows', transports),

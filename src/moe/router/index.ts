@@ -10,7 +10,7 @@ import {
   requireStream,
   type Stream,
 } from '../../gpu/index.js';
-import { remembered, usualMultiprocessors } from '../families/family.js';
+import { memoized, usualMultiprocessors } from '../families/family.js';
 import { limits, type MoeModel, requireRouting } from '../layer/index.js';
 import { emptyTensors, type OwnedTensor, requireVectors, type Tensor, wrap } from '../rounds/tensor.js';
 import { chooseKernel } from './kernels/choose.js';
@@ -145,7 +145,7 @@ interface Sites {
 }
 
 /** The launches of a router, made once for all ranks of a process that are alike. Spread for as many tokens; fewer keep fewer blocks busy. */
-export const routerKernels = remembered(
+export const routerKernels = memoized(
   (of: { readonly shape: RouterShape; readonly maxTokens: number; readonly kind: 'sim' | 'cuda' }) => {
     const { shape, maxTokens, kind } = of;
     const most = kind === 'sim' ? 4 : 2048;

@@ -71,8 +71,8 @@ export async function load<W extends Readonly<Partial<Record<keyof W, Wanted>>>>
   // A stream that captures refuses here, before anything is made: a graph would copy into memory that is free again.
   await stream.synchronize();
   const owned: OwnedTensor[] = [];
-  /** What is on the GPU only until it is widened. */
-  const passing: OwnedTensor[] = [];
+  /** Tensors that are on the GPU only until they are widened. */
+  const temporary: OwnedTensor[] = [];
   const free = (): void => {
     for (const tensor of owned.splice(0)) tensor.free();
   };
@@ -82,7 +82,7 @@ export async function load<W extends Readonly<Partial<Record<keyof W, Wanted>>>>
     const launches: ((stream: Stream) => void)[] = [];
     const pass = (part: Part): number => {
       const tensor = emptyTensor(device, 'u8', [part.bytes], 'MXFP4 of a model');
-      passing.push(tensor);
+      temporary.push(tensor);
       chunks.push(...chunksOf({ dtype: 'u8', shape: tensor.shape, parts: [part] }, tensor.data));
       return tensor.data;
     };
@@ -111,7 +111,7 @@ export async function load<W extends Readonly<Partial<Record<keyof W, Wanted>>>>
     free();
     throw error;
   } finally {
-    for (const tensor of passing) tensor.free();
+    for (const tensor of temporary) tensor.free();
   }
 }
 

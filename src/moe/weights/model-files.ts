@@ -51,7 +51,7 @@ export interface LoadedRouter extends RouterWeights {
 }
 
 /** A rank and its device: where the weights go, and which experts it owns. A World is one. */
-interface Place {
+interface Destination {
   readonly device: Device;
   readonly rank: number;
   readonly ranks: number;
@@ -89,7 +89,7 @@ export class ModelFiles {
   }
 
   /** The experts of a rank: with their scales where they are e4m3; where they are MXFP4, as bf16, with their biases and activation. */
-  async loadExperts(world: Place, stream: Stream, options: LoadOptions): Promise<LoadedMlp> {
+  async loadExperts(world: Destination, stream: Stream, options: LoadOptions): Promise<LoadedMlp> {
     const names = this.#begin(world, stream, options);
     const ranks = requireInteger('world.ranks', world.ranks, 1, limits.worldRanks);
     const rank = requireInteger('world.rank', world.rank, 0, ranks - 1);
@@ -109,7 +109,7 @@ export class ModelFiles {
   }
 
   /** The expert that every token goes to: weights without a dimension of experts. */
-  async loadShared(world: Place, stream: Stream, options: LoadOptions): Promise<LoadedMlp> {
+  async loadShared(world: Destination, stream: Stream, options: LoadOptions): Promise<LoadedMlp> {
     const { prefix, shared } = this.#begin(world, stream, options);
     if (shared === null)
       throw new WeightsError(
@@ -122,7 +122,7 @@ export class ModelFiles {
   }
 
   /** The router's weights, with what is added to logits or to scores where the model has that. */
-  async loadRouter(world: Place, stream: Stream, options: LoadOptions): Promise<LoadedRouter> {
+  async loadRouter(world: Destination, stream: Stream, options: LoadOptions): Promise<LoadedRouter> {
     const { router } = this.#begin(world, stream, options);
     return this.#load(world, stream, options, async (files) => {
       const weights = await files.find(router.weights);
@@ -142,7 +142,7 @@ export class ModelFiles {
   }
 
   /** Checks the arguments; returns what the layer's tensors are called. */
-  #begin(world: Place, stream: Stream, options: LoadOptions): LayerNames {
+  #begin(world: Destination, stream: Stream, options: LoadOptions): LayerNames {
     requireObject('world', world, 'what has a device, a rank and ranks');
     requireDevice('world.device', world.device);
     requireStream('stream', stream);
@@ -174,7 +174,7 @@ export class ModelFiles {
   }
 
   async #load<W extends Readonly<Partial<Record<keyof W, Wanted>>>>(
-    { device }: Place,
+    { device }: Destination,
     stream: Stream,
     { onProgress = () => {} }: LoadOptions,
     wantedOf: (files: OpenFiles) => Promise<W>,

@@ -3,7 +3,7 @@
  * parameter after another is tried at each of its values while the others stay; the best stays. It ends when a pass
  * over all parameters gains nothing, or when the shape's share of the budget is used.
  */
-import { type Family, familyNamed, type Place, type Tuning } from '../../moe/families/index.js';
+import { type Family, familyNamed, type PlanTarget, type Tuning } from '../../moe/families/index.js';
 import { type TunedShape, tunedFor } from '../../moe/index.js';
 import { combineRowBytes, dispatchRowBytes, type Layer, type Shape } from '../../moe/layer/index.js';
 import { onRanks, type Rig } from './harness.js';
@@ -37,9 +37,9 @@ export type TuneEvent =
       readonly cut: boolean;
     };
 
-interface Target {
+interface TuningFor {
   readonly layer: Layer;
-  readonly place: Place;
+  readonly target: PlanTarget;
 }
 
 type Coordinate = ReturnType<typeof coordinatesOf>[number];
@@ -54,7 +54,7 @@ export const coordinatesOf = ({ knobs }: Pick<Family, 'knobs'>) =>
 const residentThreads = 2048;
 
 /** Whether a tuning is worth a try: all blocks at once on the GPU. */
-export function sensible(tuning: Tuning, { multiprocessors }: Pick<Place, 'multiprocessors'>): boolean {
+export function sensible(tuning: Tuning, { multiprocessors }: Pick<PlanTarget, 'multiprocessors'>): boolean {
   return Object.values(tuning).every(
     ({ blocks, threads }) => Number(blocks) * Number(threads) <= multiprocessors * residentThreads,
   );
@@ -63,16 +63,16 @@ export function sensible(tuning: Tuning, { multiprocessors }: Pick<Place, 'multi
 /** The tunings that differ from `from` in one knob and that the family takes, in the order in which they are tried. */
 export function neighbours<T extends Tuning>(
   family: Family<T>,
-  { layer, place }: Target,
+  { layer, target }: TuningFor,
   from: T,
   { phase, key, knob }: Coordinate,
 ): T[] {
   const now = from[phase]!;
   return knob
-    .tries(layer.maxTokens, now, place.multiprocessors)
+    .tries(layer.maxTokens, now, target.multiprocessors)
     .filter((value) => value !== now[key])
-    .map((value) => family.adapt({ ...from, [phase]: { ...now, [key]: value } }, layer, place))
-    .filter((tuning) => sensible(tuning, place) && family.refuses(layer, place, tuning) === null);
+    .map((value) => family.adapt({ ...from, [phase]: { ...now, [key]: value } }, layer, target))
+    .filter((tuning) => sensible(tuning, target) && family.refuses(layer, target, tuning) === null);
 }
 
 /** A change must gain so much to be kept: less is noise. */
@@ -81,7 +81,7 @@ const leastGain = 0.005;
 /** Coordinate descent over `time`, which may be asked at most until `over`. */
 export async function descend<T extends Tuning>(
   family: Family<T>,
-  target: Target,
+  searched: TuningFor,
   start: T,
   time: (tuning: T) => Promise<number>,
   over: () => Promise<boolean>,
@@ -93,7 +93,7 @@ export async function descend<T extends Tuning>(
   for (let gained = true; gained; ) {
     gained = false;
     for (const coordinate of coordinatesOf(family)) {
-      for (const candidate of neighbours(family, target, best, coordinate)) {
+      for (const candidate of neighbours(family, searched, best, coordinate)) {
         const key = JSON.stringify(candidate);
         if (known.has(key)) continue;
         if (await over()) return { tuning: best, microseconds, before, tried: known.size, cut: true };
@@ -157,7 +157,7 @@ async function tuneOne(
     return (await world.allGather(mine, 'is the time over'))[0]![0] === 1;
   };
   const layer = { ...shape, weights: true, counts: false };
-  const place = {
+  const target = {
     kind: 'cuda',
     multiprocessors: world.device.multiprocessors,
     rank: world.rank,
@@ -167,10 +167,10 @@ async function tuneOne(
     transport: 'windows',
   } as const;
   const measured = tunedFor(family, layer, world.device);
-  const start = measured === null ? family.defaults(layer, place) : family.adapt(measured, layer, place);
+  const start = measured === null ? family.defaults(layer, target) : family.adapt(measured, layer, target);
   const { tuning, microseconds, before, tried, cut } = await descend(
     family,
-    { layer, place },
+    { layer, target },
     start,
     time,
     over,

@@ -4,7 +4,7 @@
  */
 import { HeddleError } from '../../base/errors.js';
 import type { Launcher, Window } from '../../gpu/index.js';
-import { loadStep, type Placed, type Plan, type Round, type Step } from '../../moe/families/index.js';
+import { loadStep, type Plan, type PlanMemory, type Round, type Step } from '../../moe/families/index.js';
 import { areScales, type Layer } from '../../moe/layer/index.js';
 
 export type Source =
@@ -28,7 +28,7 @@ export function binder(plan: Plan, layer: Layer) {
 
   const windows = plan.windows.map((of) => ({ of, window: { rank: 0, bases: [], bytes: of.layout.bytes } }));
   const buffers = plan.buffers.map((of) => ({ of, address: name({ from: 'buffer', buffer: of.purpose }) }));
-  const placed: Placed = {
+  const memory: PlanMemory = {
     rank: 0,
     limit: name({ from: 'limit' }),
     window: (wanted) => windows.find(({ of }) => of === wanted)!.window,
@@ -74,7 +74,7 @@ export function binder(plan: Plan, layer: Layer) {
           },
         }),
       },
-      placed,
+      memory,
     );
     loaded.take(round);
     return { module: loaded.program.module, sources, programmatic };

@@ -65,7 +65,7 @@ export interface Exported {
 /** `version`: that of Heddle. @throws UnavailableError where rows need more than launches to travel. */
 export async function exportPlan(
   family: Family,
-  { layer, place, tuning }: FamilyShape,
+  { layer, target, tuning }: FamilyShape,
   version: string,
 ): Promise<Exported> {
   if (layer.output.weighting === 'plan')
@@ -73,8 +73,8 @@ export async function exportPlan(
       'combine takes rows by an experts’ plan here, whose kernels a launch plan does not hold',
       "Export with weighting 'experts'",
     );
-  const plan = family.plan(layer, place, tuning);
-  if (plan.wire !== null || place.transport !== 'windows') {
+  const plan = family.plan(layer, target, tuning);
+  if (plan.wire !== null || target.transport !== 'windows') {
     const needed = plan.wire === null ? 'NVSHMEM' : 'a proxy on the host';
     const what = `rows of the family ${family.name} need ${needed} here, which a launch plan cannot hold`;
     throw new UnavailableError(what, 'Export a family whose rows travel over NVLink, with transport=windows');
@@ -84,7 +84,7 @@ export async function exportPlan(
   const launches: PlannedLaunch[] = [];
   for (const { phase, step } of steps) launches.push(launchOf(phase, step, await bind(step)));
   const kernels = new Map(steps.map(({ step: { kernel } }) => [kernel.name, kernel]));
-  const { split, sms } = place;
+  const { split, sms } = target;
   return {
     kernels,
     plan: {

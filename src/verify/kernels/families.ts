@@ -4,7 +4,7 @@ import { evenNodes, topologyOf } from '../../gpu/index.js';
 import {
   type Family,
   type Knob,
-  type Place,
+  type PlanTarget,
   phases,
   requireKnob,
   type Step,
@@ -27,7 +27,7 @@ import {
 /** A layer that a family can carry, all ranks on GPUs, as rank 0 sees it. */
 export interface FamilyShape {
   readonly layer: Layer;
-  readonly place: Place;
+  readonly target: PlanTarget;
   readonly tuning: Tuning;
 }
 
@@ -54,7 +54,7 @@ export function familyKernels(family: Family): RegisteredKernel[] {
     const form = formOf(family, says);
     const how = { split, sms: null };
     const asked = form.read(family.name, {}, how);
-    if (family.refuses(asked.layer, asked.place, asked.tuning) !== null) continue;
+    if (family.refuses(asked.layer, asked.target, asked.tuning) !== null) continue;
     for (const { kernel, summary } of stepsOf(family, asked)) {
       const { name } = kernel;
       if (found.has(name)) continue;
@@ -66,8 +66,8 @@ export function familyKernels(family: Family): RegisteredKernel[] {
   return [...found.values()];
 }
 
-function stepsOf(family: Family, { layer, place, tuning }: FamilyShape): Step[] {
-  const plan = family.plan(layer, place, tuning);
+function stepsOf(family: Family, { layer, target, tuning }: FamilyShape): Step[] {
+  const plan = family.plan(layer, target, tuning);
   return phases.flatMap((phase) => plan.phases[phase]);
 }
 
@@ -79,7 +79,7 @@ function stepNamed(steps: readonly Step[], name: string): Step {
 }
 
 function accepted(family: Family, shape: FamilyShape): FamilyShape {
-  const refusal = family.refuses(shape.layer, shape.place, shape.tuning);
+  const refusal = family.refuses(shape.layer, shape.target, shape.tuning);
   if (refusal !== null) throw refusal;
   return shape;
 }
@@ -91,8 +91,8 @@ function accepted(family: Family, shape: FamilyShape): FamilyShape {
 export const familyShape = (
   family: Family,
   given: ShapeText,
-  how: Pick<Place, 'split' | 'sms'>,
-  otherwise: (layer: Layer, place: Place) => Tuning = family.defaults,
+  how: Pick<PlanTarget, 'split' | 'sms'>,
+  otherwise: (layer: Layer, target: PlanTarget) => Tuning = family.defaults,
 ): FamilyShape => accepted(family, formOf(family).read(family.name, given, how, otherwise));
 
 export const familyKeys = (family: Family): ShapeKeys => formOf(family).keys;
@@ -118,7 +118,7 @@ function formOf(family: Family, otherwise: ShapeText = {}) {
   const read = (
     name: string,
     given: ShapeText,
-    how: Pick<Place, 'split' | 'sms'>,
+    how: Pick<PlanTarget, 'split' | 'sms'>,
     start = family.defaults,
   ): FamilyShape => {
     const entries = Object.entries(given).map(([key, value]) => [keyAmong(names, key), value] as const);
@@ -130,19 +130,19 @@ function formOf(family: Family, otherwise: ShapeText = {}) {
     );
     const layer = layerOf(shape);
     const { nodes = 1, transport } = shape;
-    const place: Place = {
+    const target: PlanTarget = {
       ...aGpu,
       rank: 0,
       ...how,
       transport,
       topology: topologyOf(evenNodes(layer.ranks, nodes), 0),
     };
-    const tuning: Record<string, Record<string, number | string>> = structuredClone(start(layer, place));
+    const tuning: Record<string, Record<string, number | string>> = structuredClone(start(layer, target));
     for (const [path, value] of entries) {
       const found = knobs.get(path);
       if (found) tuning[found.phase]![found.key] = requireKnob(found.knob, value, `--shape ${path}`);
     }
-    return { layer, place, tuning };
+    return { layer, target, tuning };
   };
   return { keys, read };
 }

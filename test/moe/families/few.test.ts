@@ -1,7 +1,7 @@
 /** Launches where there are few multiprocessors, or where they may take few. */
 import { describe, expect, test } from 'vitest';
 import { mlpKernels } from '../../../src/moe/experts/index.js';
-import { families, oneSided, type Place } from '../../../src/moe/families/index.js';
+import { families, oneSided, type PlanTarget } from '../../../src/moe/families/index.js';
 import type { Layer } from '../../../src/moe/layer/index.js';
 import { topologyOf } from '../../../src/net/world/index.js';
 
@@ -16,7 +16,7 @@ const layer: Layer = {
   weights: true,
   counts: false,
 };
-const place: Place = {
+const target: PlanTarget = {
   kind: 'cuda',
   multiprocessors: 132,
   rank: 0,
@@ -34,7 +34,7 @@ const planned = { ...layer, output: { ...layer.output, weighting: 'plan' } } as 
 const pair = { ...small, ranks: 2 };
 const two = { topology: topologyOf([0, 0], 0) };
 
-test.each<[string, Layer, Partial<Place>, object]>([
+test.each<[string, Layer, Partial<PlanTarget>, object]>([
   ['pull, on all of them', layer, {}, { way: 'pull', blocks: 16 }],
   [
     'push where links bound, one block apart',
@@ -66,7 +66,7 @@ test.each<[string, Layer, Partial<Place>, object]>([
   ],
   ['push rows as e4m3', narrow, {}, { way: 'push', blocks: 15 }],
 ])('%s', (_, layer, differences, combine) => {
-  const where = { ...place, ...differences };
+  const where = { ...target, ...differences };
   const tuning = oneSided.defaults(layer, where);
   expect(tuning.combine).toMatchObject(combine);
   expect(oneSided.refuses(layer, where, tuning)).toBeNull();
@@ -74,25 +74,25 @@ test.each<[string, Layer, Partial<Place>, object]>([
 });
 
 test.each([layer, small])('dispatch takes the parameters of the next smaller power of two (%#)', (layer) => {
-  const dispatchOn = (sms: number) => oneSided.defaults(layer, { ...place, sms }).dispatch;
+  const dispatchOn = (sms: number) => oneSided.defaults(layer, { ...target, sms }).dispatch;
   for (let sms = 8; sms < 64; sms += 1)
     expect(dispatchOn(sms)).toEqual(dispatchOn(2 ** (31 - Math.clz32(sms))));
   expect(dispatchOn(32).blocks).toBe(32);
 });
 
 test('a tuning that was measured pulling pushes where phases are split', () => {
-  const pulling = oneSided.defaults(layer, place);
+  const pulling = oneSided.defaults(layer, target);
   expect(pulling.combine.way).toBe('pull');
-  const split = { ...place, split: true, sms: null };
+  const split = { ...target, split: true, sms: null };
   const tuning = oneSided.adapt(pulling, layer, split);
   expect(tuning.combine.way).toBe('push');
   expect(oneSided.refuses(layer, split, tuning)).toBeNull();
 });
 
 test('more blocks than there may be are refused, whatever combine’s way', () => {
-  const { dispatch, combine } = oneSided.defaults(layer, place);
+  const { dispatch, combine } = oneSided.defaults(layer, target);
   const refused = (way: 'pull' | 'push', blocks: number) =>
-    oneSided.refuses(layer, place, { dispatch, combine: { ...combine, way, blocks } })?.message ?? '';
+    oneSided.refuses(layer, target, { dispatch, combine: { ...combine, way, blocks } })?.message ?? '';
   expect(refused('pull', 16)).toBe('');
   expect(refused('pull', 17)).toContain('at most sms, 16');
   expect(refused('push', 15)).toBe('');
@@ -101,8 +101,8 @@ test('more blocks than there may be are refused, whatever combine’s way', () =
 
 describe.each(families)('$name, by the rules of thumb', (family) => {
   const nodes = family.name === 'hybrid' ? [0, 0, 1, 1] : [0, 0, 0, 0];
-  const on = (multiprocessors: number): Place => ({
-    ...{ ...place, sms: null, multiprocessors, topology: topologyOf(nodes, 0) },
+  const on = (multiprocessors: number): PlanTarget => ({
+    ...{ ...target, sms: null, multiprocessors, topology: topologyOf(nodes, 0) },
   });
   const blocksOn = (multiprocessors: number, maxTokens: number): number[] => {
     const tuning = family.defaults({ ...layer, maxTokens }, on(multiprocessors));

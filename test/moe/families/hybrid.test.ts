@@ -4,11 +4,11 @@ import { describe, expect, test } from 'vitest';
 import { RankLostError, UnavailableError } from '../../../src/base/errors.js';
 import { NativeView, type Network, type Placement, type RemoteWrite } from '../../../src/gpu/index.js';
 import { type FlushedNetwork, formatFinding, SimMachine } from '../../../src/gpu/sim/index.js';
-import { beforeFirst, numberOfRound } from '../../../src/moe/families/common/waits.js';
+import { initialEpoch, numberOfRound } from '../../../src/moe/families/common/waits.js';
 import { inRound, roundsAfter, senderOfTag, tagOf } from '../../../src/moe/families/hybrid/messages.js';
 import { hybridProxy, type ProxyData } from '../../../src/moe/families/hybrid/proxy.js';
 import { mostPackers } from '../../../src/moe/families/hybrid/shape.js';
-import { hybrid, oneSided, type Place } from '../../../src/moe/families/index.js';
+import { hybrid, oneSided, type PlanTarget } from '../../../src/moe/families/index.js';
 import { ExpertParallel, emptyTensor, readBits, row } from '../../../src/moe/index.js';
 import { type Layer, traffic } from '../../../src/moe/layer/index.js';
 import { topologyOf, World } from '../../../src/net/world/index.js';
@@ -26,7 +26,7 @@ const layer: Layer = {
   weights: true,
   counts: false,
 };
-const placeOn = (nodeOf: readonly unknown[], rank = 0): Place => ({
+const placeOn = (nodeOf: readonly unknown[], rank = 0): PlanTarget => ({
   kind: 'sim',
   multiprocessors: 132,
   rank,
@@ -146,11 +146,11 @@ test.each([
       ],
       output: { dtype: 'bf16', hidden: 7168 },
     };
-    const place = {
+    const target = {
       ...placeOn(Array.from({ length: ranks }, (_, rank) => rank >> 3)),
       kind: 'cuda',
     } as const;
-    const { windows, wire } = hybrid.plan(deepSeek, place, hybrid.defaults(deepSeek, place));
+    const { windows, wire } = hybrid.plan(deepSeek, target, hybrid.defaults(deepSeek, target));
     expect(Math.round(windows[0]!.layout.bytes / 1e6)).toBe(of.window);
     expect(Math.round(wire!.layout.bytes / 1e5) / 10).toBe(of.wire);
   },
@@ -296,9 +296,9 @@ test('over the network goes what traffic counts: a row for each token and other 
   };
   const phases = await World.local({ ranks: shape.ranks, nodes, device: 'sim', sim }, async (world) => {
     await runRounds(world, shape, [sources]);
-    const place = placeOn(Array.from({ length: 16 }, (_, rank) => rank >> 3));
+    const target = placeOn(Array.from({ length: 16 }, (_, rank) => rank >> 3));
     const of: Layer = { ...shape, weights: true, counts: false };
-    return (hybrid.plan(of, place, hybrid.defaults(of, place)).wire!.program.data as ProxyData).phases;
+    return (hybrid.plan(of, target, hybrid.defaults(of, target)).wire!.program.data as ProxyData).phases;
   });
   // Chunks of up to 32 tokens: each rank has one, for the other node.
   expect(messages).toBe(2 * shape.ranks);
@@ -309,15 +309,15 @@ test('over the network goes what traffic counts: a row for each token and other 
 });
 
 /** The number that words and tags carry in a round, counted from 1. */
-const epochOf = (round: number) => (beforeFirst + round) >>> 0;
+const epochOf = (round: number) => (initialEpoch + round) >>> 0;
 const chunkOfTag = (tag: number) => tag & 0xfffff;
 const tagIn = (tag: number, round: number) => inRound(tag, epochOf(round));
 
 /** A proxy of rank 0 of 2 nodes, or of another, with a network and memory that do what a test says. */
-function proxyOfTwo(placement: Placement = 'host', place = placeOn([0, 1])) {
-  const { length: ranks } = place.topology.members.flat();
-  const { wire } = hybrid.plan({ ...layer, ranks }, place, {
-    ...hybrid.defaults(layer, place),
+function proxyOfTwo(placement: Placement = 'host', target = placeOn([0, 1])) {
+  const { length: ranks } = target.topology.members.flat();
+  const { wire } = hybrid.plan({ ...layer, ranks }, target, {
+    ...hybrid.defaults(layer, target),
     dispatch: { chunk: 2, blocks: 1, threads: 32 },
   });
   const data = wire!.program.data as ProxyData;
@@ -335,7 +335,7 @@ function proxyOfTwo(placement: Placement = 'host', place = placeOn([0, 1])) {
     },
     arrived: () => tags.shift() ?? -1,
   };
-  const proxy = hybridProxy({ rank: place.rank, ranks, out: [], network, placement, memory, data });
+  const proxy = hybridProxy({ rank: target.rank, ranks, out: [], network, placement, memory, data });
   const header = (at: number, words: readonly number[]) => {
     for (const [i, word] of words.entries()) memory.store(at + 4 * i, word);
   };
@@ -482,7 +482,7 @@ describe('the proxy', () => {
         const chunk = chunkOfTag(tag);
         const here = Math.min(Math.max(tokens - 2 * chunk, 0), 2);
         const right =
-          roundsAfter(beforeFirst, tag) === 1 &&
+          roundsAfter(initialEpoch, tag) === 1 &&
           senderOfTag(tag) === 1 &&
           chunk < 3 &&
           round === 1 &&
@@ -516,8 +516,8 @@ describe('the proxy', () => {
 describe('a message that changes after the proxy has looked', () => {
   test.each([1, 2, 3, 4])('never becomes an address (seed %i)', async (seed) => {
     const { plan } = hybrid;
-    const garbled: typeof plan = (layer, place, tuning) => {
-      const made = plan(layer, place, tuning);
+    const garbled: typeof plan = (layer, target, tuning) => {
+      const made = plan(layer, target, tuning);
       const { data } = made.wire!.program;
       const module = transpiledUrl('test/moe/families/programs/garbling.ts');
       return {

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { ArgumentError, UnavailableError } from '../../../src/base/errors.js';
 import { effectsOf, foreignSources } from '../../../src/lang/index.js';
-import { type Place, portable, type Step, transports } from '../../../src/moe/families/index.js';
+import { type PlanTarget, portable, type Step, transports } from '../../../src/moe/families/index.js';
 import type { Layer } from '../../../src/moe/layer/index.js';
 import { topologyOf } from '../../../src/net/world/index.js';
 import { runOnce } from '../../../src/verify/check/run.js';
@@ -24,7 +24,7 @@ const deepSeek: Layer = {
   weights: true,
   counts: false,
 };
-const placeOf = (nodes: readonly number[]): Place => ({
+const targetOf = (nodes: readonly number[]): PlanTarget => ({
   kind: 'cuda',
   multiprocessors: 132,
   rank: 0,
@@ -33,11 +33,11 @@ const placeOf = (nodes: readonly number[]): Place => ({
   transport: 'windows',
   topology: topologyOf([...nodes], 0),
 });
-const place = placeOf(new Array(8).fill(0));
+const target = targetOf(new Array(8).fill(0));
 
 const planBytes = (layer: Layer): number =>
   portable
-    .plan(layer, place, portable.defaults(layer, place))
+    .plan(layer, target, portable.defaults(layer, target))
     .windows.reduce((sum, { layout }) => sum + layout.bytes, 0);
 
 test('DeepSeek-V3, 128 tokens on 8 ranks, takes 37 MB a rank; slots for every expert would take 0.94 GB', () => {
@@ -53,11 +53,11 @@ test('DeepSeek-V3, 128 tokens on 8 ranks, takes 37 MB a rank; slots for every ex
 describe('the portable family refuses', () => {
   const refusal = (layer: Partial<Layer>, parts = 1) => {
     const launch = { blocks: 1, threads: 32, parts };
-    return portable.refuses({ ...deepSeek, ...layer }, place, { dispatch: launch, combine: launch });
+    return portable.refuses({ ...deepSeek, ...layer }, target, { dispatch: launch, combine: launch });
   };
 
   test('ranks of several nodes, over windows', () => {
-    const apart = portable.refuses(deepSeek, placeOf([0, 0, 0, 0, 1, 1, 1, 1]));
+    const apart = portable.refuses(deepSeek, targetOf([0, 0, 0, 0, 1, 1, 1, 1]));
     expect(apart).toBeInstanceOf(UnavailableError);
     expect(apart!.message).toContain('this world has 2');
   });
@@ -68,12 +68,12 @@ describe('the portable family refuses', () => {
   });
 
   test('fewer multiprocessors than its blocks; its defaults fit', () => {
-    const few = { ...place, sms: 4 };
-    expect(portable.refuses(deepSeek, few, portable.defaults(deepSeek, place))!.message).toContain(
+    const few = { ...target, sms: 4 };
+    expect(portable.refuses(deepSeek, few, portable.defaults(deepSeek, target))!.message).toContain(
       'at most sms, 4',
     );
     expect(portable.refuses(deepSeek, few, portable.defaults(deepSeek, few))).toBeNull();
-    expect(portable.refuses(deepSeek, { ...place, sms: 1 })!.message).toContain(
+    expect(portable.refuses(deepSeek, { ...target, sms: 1 })!.message).toContain(
       'sms is 1; it must be at least 2',
     );
   });
@@ -88,7 +88,7 @@ describe('the portable family refuses', () => {
 });
 
 test.each(transports)('sends hold no wait but for the launch before them, over %s', (transport) => {
-  const { phases } = portable.plan(deepSeek, { ...place, transport }, portable.defaults(deepSeek, place));
+  const { phases } = portable.plan(deepSeek, { ...target, transport }, portable.defaults(deepSeek, target));
   const waits = (steps: readonly Step[]) =>
     steps.flatMap(({ kernel }) => effectsOf(kernel.ir()).map(({ effect }) => effect.op)).filter(isWait);
   expect(waits([...phases.dispatchSend, ...phases.combineSend])).toEqual([]);
@@ -99,8 +99,8 @@ test.each(transports)('sends hold no wait but for the launch before them, over %
 test('over NVSHMEM the window lies in its heap, and only what sends calls it', () => {
   const { windows, phases } = portable.plan(
     deepSeek,
-    { ...place, transport: 'nvshmem' },
-    portable.defaults(deepSeek, place),
+    { ...target, transport: 'nvshmem' },
+    portable.defaults(deepSeek, target),
   );
   expect(windows.map(({ symmetric }) => symmetric)).toEqual([true]);
   const linked = (steps: readonly Step[]) =>

@@ -1,6 +1,6 @@
 /** Router weights applied by combine: whole rounds on the simulated machine against the reference, bit by bit. */
 import { describe, expect, test } from 'vitest';
-import { familyNamed, type Place, refusalOf } from '../../../src/moe/families/index.js';
+import { familyNamed, type PlanTarget, refusalOf } from '../../../src/moe/families/index.js';
 import {
   ExpertParallel,
   type ExpertParallelOptions,
@@ -170,7 +170,9 @@ describe('a combine that takes the rows of a plan', () => {
   test('is refused to a family whose combine takes none', () => {
     const shape = layerOf(1, { ...layer, weighting: 'plan' });
     const family = { ...familyNamed('one-sided'), can: ['masks'] as const };
-    expect(refusalOf(family, shape, {} as Place)?.message).toContain('whose combine takes no rows of a plan');
+    expect(refusalOf(family, shape, {} as PlanTarget)?.message).toContain(
+      'whose combine takes no rows of a plan',
+    );
   });
 });
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
-  lots,
+  lotCount,
   type Placement,
   placeTable,
   rankLoads,
@@ -84,7 +84,7 @@ function busiestOf(placement: Placement, routes: readonly Int32Array[]): number 
   for (const [source, ids] of routes.entries()) {
     const table = placeTable(placement, { source, sources: 8 });
     for (const [route, id] of ids.entries()) {
-      const place = table[id * lots + (Math.floor(route / 8) % lots)]!;
+      const place = table[id * lotCount + (Math.floor(route / 8) % lotCount)]!;
       loads[Math.floor((place * 8) / placement.places.length)]!++;
     }
   }
@@ -120,13 +120,13 @@ describe('which place a token goes to', () => {
         const strangers: number[] = [];
         for (let source = 0; source < ranks; source++) {
           for (const [at, place] of placeTable(placement, { source, sources: ranks, nodes }).entries()) {
-            if (placement.places[place] !== Math.floor(at / lots)) strangers.push(place);
+            if (placement.places[place] !== Math.floor(at / lotCount)) strangers.push(place);
             got[place]!++;
           }
         }
         expect(strangers).toEqual([]);
         const uneven = placement.places.filter((expert, place) => {
-          const even = (ranks * lots) / placement.places.filter((e) => e === expert).length;
+          const even = (ranks * lotCount) / placement.places.filter((e) => e === expert).length;
           return expert >= 0 && Math.abs(got[place]! - even) >= 1;
         });
         expect(uneven).toEqual([]);
@@ -138,9 +138,9 @@ describe('which place a token goes to', () => {
   it('is its own rank’s where that has the expert, then its node’s', () => {
     const placement: Placement = { experts: 2, ranks: 4, places: [0, 1, 1, 0] };
     const from = (source: number) => [...placeTable(placement, { source, sources: 4, nodes: 2 })];
-    expect(from(0).slice(0, lots)).toEqual(new Array(lots).fill(0));
-    expect(from(0).slice(lots)).toEqual(new Array(lots).fill(1));
-    expect(from(3).slice(lots)).toEqual(new Array(lots).fill(2));
+    expect(from(0).slice(0, lotCount)).toEqual(new Array(lotCount).fill(0));
+    expect(from(0).slice(lotCount)).toEqual(new Array(lotCount).fill(1));
+    expect(from(3).slice(lotCount)).toEqual(new Array(lotCount).fill(2));
   });
 
   it('spreads the first tokens of all sources too', () => {
@@ -154,7 +154,7 @@ describe('which place a token goes to', () => {
   it('is nowhere for an expert that lives nowhere', () => {
     const placement: Placement = { experts: 2, ranks: 1, places: [1, -1] };
     const table = placeTable(placement, { source: 0, sources: 1 });
-    expect([table[0], table[lots]]).toEqual([-1, 0]);
+    expect([table[0], table[lotCount]]).toEqual([-1, 0]);
   });
 });
 

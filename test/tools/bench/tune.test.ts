@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { type OneSidedTuning, oneSided, type Place } from '../../../src/moe/families/index.js';
+import { type OneSidedTuning, oneSided, type PlanTarget } from '../../../src/moe/families/index.js';
 import type { Layer } from '../../../src/moe/layer/index.js';
 import { topologyOf } from '../../../src/net/world/index.js';
 import { coordinatesOf, descend, neighbours, sensible } from '../../../src/tools/bench/tune.js';
@@ -14,7 +14,7 @@ const layer: Layer = {
   weights: true,
   counts: false,
 };
-const place: Place = {
+const target: PlanTarget = {
   kind: 'cuda',
   multiprocessors: 132,
   rank: 0,
@@ -23,7 +23,7 @@ const place: Place = {
   sms: null,
   transport: 'windows',
 };
-const start = oneSided.defaults(layer, place);
+const start = oneSided.defaults(layer, target);
 const never = async () => false;
 
 /** Least at 132 blocks of 4 parts in dispatch and a pulling combine. */
@@ -37,7 +37,7 @@ describe('the search for a tuning', () => {
   it('finds the least of a cost with one valley', async () => {
     const { tuning, microseconds, before, cut } = await descend(
       oneSided,
-      { layer, place },
+      { layer, target },
       start,
       async (t) => cost(t),
       never,
@@ -52,10 +52,10 @@ describe('the search for a tuning', () => {
     const asked: string[] = [];
     await descend(
       oneSided,
-      { layer: { ...layer, maxTokens: 3 }, place },
-      oneSided.adapt(start, { ...layer, maxTokens: 3 }, place),
+      { layer: { ...layer, maxTokens: 3 }, target },
+      oneSided.adapt(start, { ...layer, maxTokens: 3 }, target),
       async (tuning) => {
-        expect(sensible(tuning, place)).toBe(true);
+        expect(sensible(tuning, target)).toBe(true);
         asked.push(JSON.stringify(tuning));
         return cost(tuning);
       },
@@ -68,7 +68,7 @@ describe('the search for a tuning', () => {
     let n = 0;
     const { tuning } = await descend(
       oneSided,
-      { layer, place },
+      { layer, target },
       start,
       async () => 100 - (n++ % 4) * 0.1,
       never,
@@ -80,7 +80,7 @@ describe('the search for a tuning', () => {
     let asked = 0;
     const result = await descend(
       oneSided,
-      { layer, place },
+      { layer, target },
       start,
       async (tuning) => {
         asked++;
@@ -96,17 +96,17 @@ describe('the search for a tuning', () => {
     // 14 warps, which 4 teams cannot share.
     const from = { ...start, dispatch: { ...start.dispatch, threads: 448 } };
     const tried = coordinatesOf(oneSided).flatMap((coordinate) =>
-      neighbours(oneSided, { layer, place }, from, coordinate),
+      neighbours(oneSided, { layer, target }, from, coordinate),
     );
     expect(tried.map(({ dispatch }) => dispatch.teams)).toContain(2);
-    for (const tuning of tried) expect(oneSided.refuses(layer, place, tuning)).toBeNull();
+    for (const tuning of tried) expect(oneSided.refuses(layer, target, tuning)).toBeNull();
   });
 
   it('never makes more blocks than there are pieces', () => {
     for (const coordinate of coordinatesOf(oneSided)) {
       for (const tuning of neighbours(
         oneSided,
-        { layer: { ...layer, maxTokens: 2 }, place },
+        { layer: { ...layer, maxTokens: 2 }, target },
         start,
         coordinate,
       )) {

@@ -10,7 +10,7 @@
  * Slots without a local expert are neither read nor written, as real experts would do it.
  */
 import { kernel, list, pointer } from '../../../lang/index.js';
-import { remembered } from '../../families/family.js';
+import { memoized } from '../../families/family.js';
 import { dtypes, type RowDtype } from '../../layer/index.js';
 
 export interface ExampleExpertsShape {
@@ -29,7 +29,7 @@ export interface ExampleExpertsShape {
 }
 
 /** Made once for all ranks of a process and all runs of a check. */
-export const exampleExpertsKernel = remembered((shape: ExampleExpertsShape) => {
+export const exampleExpertsKernel = memoized((shape: ExampleExpertsShape) => {
   const { dtype, planned = false, threads } = shape;
   return kernel(
     {

@@ -67,7 +67,7 @@ export function masking(layer: Layer, operation: Operation) {
   );
 
   /** Whether this very rank is left out: its launch ends without a store to a peer. The failure that it records names itself. */
-  const amOut = device(
+  const thisRankIsOut = device(
     {
       params: { ...maskParams, rank: 'u32', failure: pointer('u32'), epoch: 'u32' },
       returns: 'bool',
@@ -83,5 +83,5 @@ export function masking(layer: Layer, operation: Operation) {
     },
   );
 
-  return { maskIn, isOut, living, amOut };
+  return { maskIn, isOut, living, thisRankIsOut };
 }

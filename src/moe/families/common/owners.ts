@@ -1,10 +1,10 @@
 /** Which ranks own a token's experts, and which bring the same tokens. */
 import { constant, device, registers } from '../../../lang/index.js';
-import { type Layer, sharing, split } from '../../layer/index.js';
+import { expertShares, type Layer, sharing } from '../../layer/index.js';
 
 /** The rank that owns an expert, or RANKS for 'none': ids out of range own nothing and never become an address. */
 export function expertOwner(layer: Pick<Layer, 'experts' | 'ranks'>) {
-  const { base, extra, cut } = split(layer);
+  const { base, extra, cut } = expertShares(layer);
   return device(
     {
       params: { expert: 'i32' },

@@ -11,8 +11,8 @@
  * | counts | dispatch adds | the host | they only grow |
  */
 import { device, list, pointer } from '../../../lang/index.js';
-import { type Layer, lots, sharing } from '../../layer/index.js';
-import type { BufferPlan, Placed, PlacingPlan, View } from '../family.js';
+import { type Layer, lotCount, sharing } from '../../layer/index.js';
+import type { BufferPlan, PlacingPlan, PlanMemory, View } from '../family.js';
 
 /** The arguments of kernels that read routes: the table, the places, the counts; nothing where ids are places. */
 export const placingParam = ({ placed }: Layer) =>
@@ -23,7 +23,7 @@ const placingParts = ['table', 'places', 'counts'] as const;
 /** The memory of it; null where there is no placement. */
 export function placingPlan({ placed, maxTokens, topK }: Layer): PlacingPlan | null {
   if (placed === undefined) return null;
-  const lengths = { table: placed * lots, places: maxTokens * topK, counts: 2 * placed };
+  const lengths = { table: placed * lotCount, places: maxTokens * topK, counts: 2 * placed };
   const all = lengths.table + lengths.places + lengths.counts;
   const buffer: BufferPlan = { kind: 'buffer', purpose: 'placement', bytes: 4 * all };
   const view = (offset: number, dtype: 'i32' | 'u32', length: number): View => ({
@@ -38,8 +38,8 @@ export function placingPlan({ placed, maxTokens, topK }: Layer): PlacingPlan | n
 }
 
 /** The parts of it, as kernels take them. */
-export const placingAddresses = (placing: PlacingPlan | null) => (placed: Placed) =>
-  placing === null ? [] : placingParts.map((part) => placed.address(placing.buffer) + placing[part].offset);
+export const placingAddresses = (placing: PlacingPlan | null) => (memory: PlanMemory) =>
+  placing === null ? [] : placingParts.map((part) => memory.address(placing.buffer) + placing[part].offset);
 
 /** Where route k of a token goes: a place, or anything else for nowhere. */
 export const placeAt = (layer: Layer) =>
@@ -51,7 +51,7 @@ export const placeAt = (layer: Layer) =>
         K: layer.topK,
         PLACED: layer.placed !== undefined,
         EXPERTS: layer.placed ?? 0,
-        LOTS: lots,
+        LOTS: lotCount,
       },
     },
     (g, { topkIds, placing, token, k }, { K, PLACED, EXPERTS, LOTS }) => {

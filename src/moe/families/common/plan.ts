@@ -36,7 +36,8 @@ export const receiveWindow = <S extends SeenSections>(
 /** A step, with those of its bindings that the others do not have. */
 export type Launch = Omit<Step, 'bindings'> & Partial<Pick<Step, 'bindings'>>;
 
-interface Own {
+/** The parts of a plan that differ between families. */
+interface PlanParts {
   readonly layer: Layer;
   readonly rank: number;
   readonly memory: WindowPlan;
@@ -49,7 +50,7 @@ interface Own {
   readonly phases: Readonly<Record<Phase, readonly (Launch | null)[]>>;
 }
 
-export function planOf({ layer, rank, memory, layout, rounds = '', ...own }: Own): Plan {
+export function planOf({ layer, rank, memory, layout, rounds = '', ...own }: PlanParts): Plan {
   const { topK, output, ranks } = layer;
   const { dtype, hidden } = output;
   const slots = slotShape(layer);

@@ -3,12 +3,12 @@ import { constant, device, field, type TypedLayout, windowOf } from '../../../la
 import {
   combineWeighs,
   dtypes,
+  expertShares,
   expertsOf,
   formatOf,
   type Layer,
   type RowDtype,
   sharing,
-  split,
 } from '../../layer/index.js';
 import { unitBytes, unitOf } from './parts.js';
 
@@ -62,7 +62,7 @@ export type ReceivedSections = ReturnType<typeof receivedSections>;
  * threads of a block.
  */
 export function countRoutes(layer: Layer, window: TypedLayout<ReceivedSections>) {
-  const { base, extra } = split(layer);
+  const { base, extra } = expertShares(layer);
   return device(
     {
       params: { mine: windowOf(window), rank: 'u32', turn: 'u32', first: 'u32', sources: constant() },

@@ -2,7 +2,7 @@
 import { ArgumentError, type HeddleError, UnavailableError } from '../../../base/errors.js';
 import type { Topology } from '../../../gpu/index.js';
 import { formatOf, type Layer, sharing } from '../../layer/index.js';
-import type { Place } from '../family.js';
+import type { PlanTarget } from '../family.js';
 import { unitBytes, unitOf } from './parts.js';
 import { rowsOf } from './received.js';
 
@@ -38,13 +38,13 @@ export function refusesMasks(layer: Layer): HeddleError | null {
 }
 
 /** Why nothing but mapped windows carries rows of kernels that load and store peers' memory; null where they do. */
-export function refusesTransport({ transport }: Place): HeddleError | null {
+export function refusesTransport({ transport }: PlanTarget): HeddleError | null {
   if (transport === 'windows') return null;
   return new ArgumentError('transport', transport, "'windows', unless family is 'portable'");
 }
 
 /** Why launches cannot be held to so few multiprocessors; null where they can. `more`: blocks of combine beside those that do its work. */
-export function refusesFew({ sms }: Place, tuning?: Blocks, more = 1): HeddleError | null {
+export function refusesFew({ sms }: PlanTarget, tuning?: Blocks, more = 1): HeddleError | null {
   if (sms === null) return null;
   if (sms < 2)
     return new ArgumentError('sms', sms, 'at least 2: one block of combine lets slots be written again');

@@ -7,7 +7,7 @@
  */
 import { kernel, peers, type TypedLayout } from '../../../lang/index.js';
 import { combineWeighs, dtypes, type Layer, sharing } from '../../layer/index.js';
-import type { Place } from '../family.js';
+import type { PlanTarget } from '../family.js';
 import { routeParams } from './params.js';
 import type { Spread } from './parts.js';
 import type { Launch } from './plan.js';
@@ -21,7 +21,7 @@ import { inOrder, routeSum } from './route-sum.js';
 export function weighSpread(
   layer: Layer,
   { blocks, threads, parts }: Spread,
-  { kind, sms, multiprocessors }: Pick<Place, 'kind' | 'sms' | 'multiprocessors'>,
+  { kind, sms, multiprocessors }: Pick<PlanTarget, 'kind' | 'sms' | 'multiprocessors'>,
 ): Spread | null {
   if (!combineWeighs(layer)) return null;
   const pieces = sharing(layer).groups * layer.maxTokens * parts;

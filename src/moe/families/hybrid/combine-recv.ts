@@ -37,7 +37,7 @@ export function combineRecvKernel(h: Hybrid) {
       const epoch = g.load(mine.begun.at(0));
       if (u.COUNTS) u.zeroCounts({ mine });
       const mask = u.maskIn({ masked: mine.masked });
-      if (u.amOut({ mask, rank: node * u.LOCAL + g.rank, failure: mine.failure, epoch })) return;
+      if (u.thisRankIsOut({ mask, rank: node * u.LOCAL + g.rank, failure: mine.failure, epoch })) return;
       const member = g.rank % u.REPLICAS;
       const share = (tokens + (u.REPLICAS - 1 - member)) / u.REPLICAS;
       if (g.blockIdx.x === 0) {

@@ -24,7 +24,7 @@ export function combineSendKernel(h: Hybrid) {
       const epoch = g.load(mine.begun.at(0));
       const patience = u.patienceOf({ failure: mine.failure, limit });
       const mask = u.maskIn({ masked: mine.masked });
-      if (u.amOut({ mask, rank: node * u.LOCAL + g.rank, failure: mine.failure, epoch })) return;
+      if (u.thisRankIsOut({ mask, rank: node * u.LOCAL + g.rank, failure: mine.failure, epoch })) return;
       const out = u.outOfNode({ mask, node });
       // On every rank this launch is behind the experts on its stream, so its word says that they are done.
       u.meet({ win, out, node, block: g.blockIdx.x, epoch, limit: patience });

@@ -33,7 +33,7 @@ export function dispatchRecvKernel(h: Hybrid) {
       const { failure } = mine;
       const epoch = g.load(mine.begun.at(0));
       const mask = u.maskIn({ masked: mine.masked });
-      if (u.amOut({ mask, rank: node * u.LOCAL + g.rank, failure, epoch })) return;
+      if (u.thisRankIsOut({ mask, rank: node * u.LOCAL + g.rank, failure, epoch })) return;
       if (g.blockIdx.x === 0) {
         u.watchDispatch({ mine, wire, mask, node, epoch, limit });
         return;

@@ -37,7 +37,7 @@ export function dispatchSendKernel(h: Hybrid) {
       const epoch = g.load(mine.finished.at(0)) + 1;
       if (g.blockIdx.x === 0 && g.threadIdx.x === 0) g.store(mine.begun.at(0), epoch);
       const mask = u.maskIn({ masked: mine.masked });
-      if (u.amOut({ mask, rank: node * u.LOCAL + g.rank, failure: mine.failure, epoch })) return;
+      if (u.thisRankIsOut({ mask, rank: node * u.LOCAL + g.rank, failure: mine.failure, epoch })) return;
       // A rank that has given up sends nothing: peers may still be reading its message of the last round.
       if (g.load(mine.failure.at(0)) !== 0) return;
 

@@ -9,7 +9,7 @@ import type { Spread } from '../common/parts.js';
 import { planOf, receiveWindow, sections } from '../common/plan.js';
 import { refusesMasks, refusesRows, refusesTransport } from '../common/refusals.js';
 import { weighLaunch, weighSpread } from '../common/weigh.js';
-import { type Family, type Place, type Plan, remembered, type WirePlan } from '../family.js';
+import { type Family, memoized, type Plan, type PlanTarget, type WirePlan } from '../family.js';
 import { oneSided } from '../one-sided/family.js';
 import { combineRecvKernel } from './combine-recv.js';
 import { combineSendKernel } from './combine-send.js';
@@ -37,7 +37,7 @@ export const hybrid: Family<HybridTuning> = {
   knobs: hybridKnobs,
   can: ['masks', 'adds', 'waits', 'plans', 'rounds'],
   refuses,
-  defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
+  defaults: (layer, target) => adapted(defaultTuning(layer, target), layer, target),
   adapt: adapted,
   plan,
 };
@@ -45,16 +45,16 @@ export const hybrid: Family<HybridTuning> = {
 /** Ranks of a node that a word has bits for. */
 const mostLocal = 32;
 
-function refuses(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError | null {
-  if (place.topology.nodes === 1) return oneSided.refuses(layer, place) ?? refusesUnused(tuning);
+function refuses(layer: Layer, target: PlanTarget, tuning?: HybridTuning): HeddleError | null {
+  if (target.topology.nodes === 1) return oneSided.refuses(layer, target) ?? refusesUnused(tuning);
   return (
     refusesMasks(layer) ??
-    refusesTransport(place) ??
-    refusesNodes(place.topology) ??
-    refusesReplicas(layer, place.topology) ??
+    refusesTransport(target) ??
+    refusesNodes(target.topology) ??
+    refusesReplicas(layer, target.topology) ??
     refusesRows(layer) ??
-    refusesFew(place, tuning) ??
-    refusesWire(layer, place, tuning)
+    refusesFew(target, tuning) ??
+    refusesWire(layer, target, tuning)
   );
 }
 
@@ -62,14 +62,14 @@ function refuses(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError
 const mostWire = { cuda: 2 ** 30, sim: 2 ** 31 };
 
 /** All messages of a round have places of their own. */
-function refusesWire(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError | null {
-  const { bytes } = hybridWire(shapeOf(layer, place, tuning ?? hybrid.defaults(layer, place)));
-  const most = mostWire[place.kind];
+function refusesWire(layer: Layer, target: PlanTarget, tuning?: HybridTuning): HeddleError | null {
+  const { bytes } = hybridWire(shapeOf(layer, target, tuning ?? hybrid.defaults(layer, target)));
+  const most = mostWire[target.kind];
   if (bytes <= most) return null;
   const { replicas } = sharing(layer);
   const fitting = Math.floor((layer.maxTokens * most) / bytes / replicas) * replicas;
   const [takes, may] = [bytes, most].map((n) => (n / 2 ** 30).toFixed(1));
-  const possible = `at most about ${fitting} between ${place.topology.nodes} nodes: messages would take ${takes} of ${may} GiB`;
+  const possible = `at most about ${fitting} between ${target.topology.nodes} nodes: messages would take ${takes} of ${may} GiB`;
   return new ArgumentError('maxTokens', layer.maxTokens, possible);
 }
 
@@ -106,7 +106,7 @@ function refusesNodes({ members, nodes, localRanks }: Topology): HeddleError | n
 }
 
 /** One block of a receive only watches. */
-function refusesFew({ sms }: Place, tuning?: HybridTuning): HeddleError | null {
+function refusesFew({ sms }: PlanTarget, tuning?: HybridTuning): HeddleError | null {
   if (sms === null) return null;
   if (sms < 2) return new ArgumentError('sms', sms, 'at least 2: one block of a receive watches the network');
   for (const [phase, { blocks }] of Object.entries(tuning ?? {})) {
@@ -115,7 +115,7 @@ function refusesFew({ sms }: Place, tuning?: HybridTuning): HeddleError | null {
   return null;
 }
 
-function adapted({ dispatch, combine }: HybridTuning, layer: Layer, { sms }: Place): HybridTuning {
+function adapted({ dispatch, combine }: HybridTuning, layer: Layer, { sms }: PlanTarget): HybridTuning {
   const most = (sms ?? Number.POSITIVE_INFINITY) - 1;
   return {
     dispatch: {
@@ -127,15 +127,15 @@ function adapted({ dispatch, combine }: HybridTuning, layer: Layer, { sms }: Pla
   };
 }
 
-const shapeOf = (layer: Layer, place: Place, tuning: HybridTuning): HybridShape => {
-  const { nodes, localRanks } = place.topology;
-  return { ...layer, ...tuning, nodes, localRanks, weigh: weighSpread(layer, tuning.combine, place) };
+const shapeOf = (layer: Layer, target: PlanTarget, tuning: HybridTuning): HybridShape => {
+  const { nodes, localRanks } = target.topology;
+  return { ...layer, ...tuning, nodes, localRanks, weigh: weighSpread(layer, tuning.combine, target) };
 };
 
 /** On one node there is no network: the plan is one-sided's. */
-function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
-  if (place.topology.nodes === 1) return oneSided.plan(layer, place, oneSided.defaults(layer, place));
-  const shape = shapeOf(layer, place, tuning);
+function plan(layer: Layer, target: PlanTarget, tuning: HybridTuning): Plan {
+  if (target.topology.nodes === 1) return oneSided.plan(layer, target, oneSided.defaults(layer, target));
+  const shape = shapeOf(layer, target, tuning);
   const kernels = kernelsOf(shape);
   const memory = receiveWindow(layer, kernels.window, [...roundWords, 'waited']);
   const wire: WirePlan = {
@@ -146,8 +146,8 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
     allOnes: sections(kernels.wire, wireRoundWords),
     program: {
       ...hybridProxyModule,
-      data: proxyData(shape, place.topology, kernels),
-      reach: reachOf(shape, place.topology),
+      data: proxyData(shape, target.topology, kernels),
+      reach: reachOf(shape, target.topology),
     },
   };
   const { dispatch, combine } = shape;
@@ -155,8 +155,8 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
   const watched = <S extends Pick<Spread, 'blocks'>>(of: S): S => ({ ...of, blocks: of.blocks + 1 });
   const fewer = { ...combine, blocks: Math.min(combine.blocks, mostPackers.combine) };
   const plan = planOf({
-    ...{ layer, rank: place.rank, memory, layout: kernels.window, rounds: 'finished' },
-    bindings: { wire, node: place.topology.node },
+    ...{ layer, rank: target.rank, memory, layout: kernels.window, rounds: 'finished' },
+    bindings: { wire, node: target.topology.node },
     // The same launches, and `weigh` where combine weighs, whether other work stands between halves or not.
     phases: {
       dispatchSend: [
@@ -184,7 +184,7 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
 }
 
 /** The kernels of a shape, made once: ranks of one process and runs of one check share them, compiled code included. */
-const kernelsOf = remembered((shape: HybridShape) => {
+const kernelsOf = memoized((shape: HybridShape) => {
   const h = hybridKit(shape);
   return {
     window: h.window,

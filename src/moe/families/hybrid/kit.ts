@@ -14,7 +14,7 @@ export function hybridKit(shape: HybridShape) {
   const window = hybridWindow(shape);
   const wire = hybridWire(shape);
   const phase = (operation: Operation) => ({
-    amOut: masking(shape, operation).amOut,
+    thisRankIsOut: masking(shape, operation).thisRankIsOut,
     ...waiting(shape, window, operation),
   });
   return {

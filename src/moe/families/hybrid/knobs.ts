@@ -1,7 +1,7 @@
 /** Options of the hybrid kernels. The same on all ranks. */
 
 import { type Layer, sharing } from '../../layer/index.js';
-import type { Place } from '../family.js';
+import type { PlanTarget } from '../family.js';
 import { count, type KnobValues } from '../knobs.js';
 
 const blocks = count('thread blocks of each half', [1, 65_536], (_tokens, _now, multiprocessors) => [
@@ -34,7 +34,7 @@ export type HybridTuning = KnobValues<typeof hybridKnobs>;
 /** How the kernels are spread where nobody measured. */
 export function defaultTuning(
   layer: Layer,
-  { kind, multiprocessors }: Pick<Place, 'kind' | 'multiprocessors'>,
+  { kind, multiprocessors }: Pick<PlanTarget, 'kind' | 'multiprocessors'>,
 ): HybridTuning {
   const { turns } = sharing(layer);
   if (kind === 'sim') {

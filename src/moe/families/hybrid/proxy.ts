@@ -6,7 +6,7 @@
 
 import { HeddleError } from '../../../base/errors.js';
 import type { ProxyMaker, RemoteWrite } from '../../../gpu/index.js';
-import { beforeFirst, numberOfRound } from '../common/waits.js';
+import { initialEpoch, numberOfRound } from '../common/waits.js';
 import { header, inRound, roundsAfter, senderOfTag, tagOf, withoutRound } from './messages.js';
 
 /** The facts of the wire that the program must know; threads can send them to each other. Offsets and lengths are in bytes. */
@@ -214,7 +214,7 @@ function outgoing(data: ProxyData, phase: number, { node, localRank, here, there
     const [at, to] = [here * chunks + chunk, into + (there * chunks + chunk) * room];
     return {
       write: { peer: node * data.localRanks + localRank, from: out + at * room, to, bytes: 0, tag: 0 },
-      ...{ tag: tagOf(phase, senderOf(data, data), chunk), rows, row, posted: beforeFirst },
+      ...{ tag: tagOf(phase, senderOf(data, data), chunk), rows, row, posted: initialEpoch },
       ...{ ready: ready + at * 4, count: counts + at * 4 },
     };
   });
@@ -227,7 +227,7 @@ function incoming(data: ProxyData, phase: number, { here }: Link): Incoming[] {
   for (let chunk = 0; chunk < chunksOf(data); chunk++) {
     const at = here * chunksOf(data) + chunk;
     const first = made[0] ?? null;
-    made.push({ chunk, came: came + at * 4, in: into + at * room, first, seen: beforeFirst });
+    made.push({ chunk, came: came + at * 4, in: into + at * room, first, seen: initialEpoch });
   }
   return made;
 }

@@ -5,14 +5,14 @@
 import { type Layer, outputRowBytes, sharing } from '../../layer/index.js';
 import { mostRows } from '../common/owners.js';
 import { type Spread, wholeWarps } from '../common/parts.js';
-import type { Place } from '../family.js';
+import type { PlanTarget } from '../family.js';
 import { type CombineTuning, type DispatchTuning, type OneSidedTuning, oneSidedKnobs } from './knobs.js';
 import { travelsAsItLies } from './window.js';
 
 /** The tuning that a layer has unless it is told another, where nothing was measured. */
 export function defaultTuning(
   layer: Layer,
-  { kind, multiprocessors }: Pick<Place, 'kind' | 'multiprocessors'>,
+  { kind, multiprocessors }: Pick<PlanTarget, 'kind' | 'multiprocessors'>,
 ): OneSidedTuning {
   return kind === 'sim' ? simTuning(layer) : gpuTuning(layer, multiprocessors);
 }

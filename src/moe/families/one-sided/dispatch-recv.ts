@@ -35,7 +35,7 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
       // runs, and waits for its end last.
       if (u.COUNTS) g.awaitPrevious();
       g.releaseNext();
-      if (u.amOut({ mask, rank: g.rank, failure: mine.failure, epoch })) {
+      if (u.thisRankIsOut({ mask, rank: g.rank, failure: mine.failure, epoch })) {
         if (!u.COUNTS) g.awaitPrevious();
         return;
       }

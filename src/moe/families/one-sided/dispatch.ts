@@ -43,7 +43,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       g.awaitPrevious();
       g.releaseNext();
       if (!u.PUSH) epoch += g.load(count);
-      if (u.amOut({ mask, rank: g.rank, failure: mine.failure, epoch })) return;
+      if (u.thisRankIsOut({ mask, rank: g.rank, failure: mine.failure, epoch })) return;
       let patience = g.u32(0);
       if (!u.SPLIT) patience = u.patienceOf({ failure: mine.failure, limit });
 

@@ -4,7 +4,7 @@ import { formatOf, type Layer, outputRowBytes, sharing } from '../../layer/index
 import { planOf, receiveWindow } from '../common/plan.js';
 import { refusesFew, refusesMasks, refusesOnNode, refusesTransport } from '../common/refusals.js';
 import { weighLaunch, weighSpread } from '../common/weigh.js';
-import { type Family, type Place, type Plan, remembered } from '../family.js';
+import { type Family, memoized, type Plan, type PlanTarget } from '../family.js';
 import { defaultTuning, onFewMultiprocessors } from './defaults.js';
 import { dispatchKernel } from './dispatch.js';
 import { dispatchRecvKernel } from './dispatch-recv.js';
@@ -31,31 +31,31 @@ export const oneSided: Family<OneSidedTuning> = {
   knobs: oneSidedKnobs,
   can: ['masks', 'adds', 'waits', 'plans', 'rounds'],
   refuses,
-  defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
+  defaults: (layer, target) => adapted(defaultTuning(layer, target), layer, target),
   adapt: adapted,
   plan,
   // Slots of a pulling round need nobody to release them.
   alone: (tuning) => ({ ...tuning, combine: { ...tuning.combine, way: 'pull' } }),
 };
 
-function refuses(layer: Layer, place: Place, tuning?: OneSidedTuning): HeddleError | null {
-  const { topology, split } = place;
+function refuses(layer: Layer, target: PlanTarget, tuning?: OneSidedTuning): HeddleError | null {
+  const { topology, split } = target;
   const { output } = layer;
   const words = travelsAsItLies(layer) ? 0 : returnedVectors(layer) * 4;
-  const refusal = refusesOnNode(layer, topology, words) ?? refusesTransport(place) ?? refusesMasks(layer);
+  const refusal = refusesOnNode(layer, topology, words) ?? refusesTransport(target) ?? refusesMasks(layer);
   if (refusal !== null) return refusal;
   if (split && !pushable(layer)) {
     const possible = 'rows of a multiple of 16 bytes where phases are split';
     return new ArgumentError('output.length', output.hidden, possible);
   }
-  const few = refusesFew(place, tuning, tuning !== undefined && !pushes(tuning) ? 0 : 1);
+  const few = refusesFew(target, tuning, tuning !== undefined && !pushes(tuning) ? 0 : 1);
   if (few !== null) return few;
-  return tuning === undefined ? null : refusesTuning(layer, place, tuning);
+  return tuning === undefined ? null : refusesTuning(layer, target, tuning);
 }
 
 function refusesTuning(
   layer: Layer,
-  { split }: Place,
+  { split }: PlanTarget,
   { dispatch, combine }: OneSidedTuning,
 ): HeddleError | null {
   for (const [phase, { threads, teams }] of Object.entries({ dispatch, combine })) {
@@ -90,7 +90,7 @@ function refusesTuning(
 /** Only whole vectors can be pushed. */
 const pushable = (layer: Layer): boolean => !travelsAsItLies(layer) || outputRowBytes(layer) % 16 === 0;
 
-function adapted(found: OneSidedTuning, layer: Layer, { sms, split }: Place): OneSidedTuning {
+function adapted(found: OneSidedTuning, layer: Layer, { sms, split }: PlanTarget): OneSidedTuning {
   const { dispatch, combine } = sms === null ? found : onFewMultiprocessors(found, layer, split, sms);
   const mayNotPull = !travelsAsItLies(layer) || (split && combine.way === 'pull');
   const way = mayNotPull ? 'push' : pushable(layer) ? combine.way : 'pull';
@@ -122,14 +122,14 @@ function teamsOf(warps: number, most: number): number {
 const blocksOf = ({ blocks, parts, way }: DispatchTuning & Partial<CombineTuning>, layer: Layer): number =>
   Math.min(blocks, (way === 'pull' ? layer.maxTokens : sharing(layer).turns) * parts);
 
-function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
-  const { rank, split } = place;
+function plan(layer: Layer, target: PlanTarget, tuning: OneSidedTuning): Plan {
+  const { rank, split } = target;
   const shape: OneSidedShape = {
     ...layer,
     split,
     dispatch: { ...tuning.dispatch, blocks: blocksOf(tuning.dispatch, layer) },
     combine: { ...tuning.combine, blocks: blocksOf(tuning.combine, layer) },
-    weigh: sumsRoutes({ ...layer, ...tuning }) ? null : weighSpread(layer, tuning.combine, place),
+    weigh: sumsRoutes({ ...layer, ...tuning }) ? null : weighSpread(layer, tuning.combine, target),
   };
   const kernels = kernelsOf(shape);
   const { layout, dispatch, dispatchRecv, weigh, combine, combineRecv } = kernels;
@@ -172,7 +172,7 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
 }
 
 /** The kernels of a shape, made once: ranks of one process and runs of one check share them, compiled code included. */
-const kernelsOf = remembered((shape: OneSidedShape) => {
+const kernelsOf = memoized((shape: OneSidedShape) => {
   const layout = oneSidedWindow(shape);
   const { split } = shape;
   const half = split ? 'send' : 'both';

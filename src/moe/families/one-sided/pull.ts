@@ -41,7 +41,7 @@ export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
       const mask = u.maskIn({ masked: mine.masked });
       g.awaitPrevious();
       g.releaseNext();
-      if (u.amOut({ mask, rank: g.rank, failure: mine.failure, epoch })) return;
+      if (u.thisRankIsOut({ mask, rank: g.rank, failure: mine.failure, epoch })) return;
       const patience = g.registers('u32', 1);
       patience[0] = u.patienceOf({ failure: mine.failure, limit });
 

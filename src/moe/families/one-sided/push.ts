@@ -49,7 +49,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       // itself, and may add up while that still sends; unless it adds to rows that the launch before it may have made.
       if (u.WAITS) g.awaitPrevious();
       g.releaseNext();
-      if (u.amOut({ mask, rank: g.rank, failure: mine.failure, epoch })) {
+      if (u.thisRankIsOut({ mask, rank: g.rank, failure: mine.failure, epoch })) {
         if (!u.WAITS) g.awaitPrevious();
         return;
       }

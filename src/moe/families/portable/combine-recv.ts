@@ -30,7 +30,7 @@ export function combineRecvKernel(p: Portable) {
       const epoch = g.load(mine.begun.at(0), { order: 'relaxed', scope: 'gpu' });
       const mask = u.maskIn({ masked: mine.masked });
       // It may end before its own send, which writes nothing on a rank that is out: dispatch has recorded that.
-      if (u.amOut({ mask, rank: g.rank, failure: mine.failure, epoch })) return;
+      if (u.thisRankIsOut({ mask, rank: g.rank, failure: mine.failure, epoch })) return;
       const patience = g.registers('u32', 1, u.patienceOf({ failure: mine.failure, limit }));
       if (u.COUNTS) u.zeroCounts({ mine });
       if (g.blockIdx.x === 0) {

@@ -1,13 +1,13 @@
 /** How the kernels are spread where nobody measured: on a GPU a warp for every piece of a row, as far as there is room. */
 import { type Layer, sharing } from '../../layer/index.js';
 import type { Spread } from '../common/parts.js';
-import type { Place } from '../family.js';
+import type { PlanTarget } from '../family.js';
 import type { PortableTuning } from './knobs.js';
 import { chunksOf } from './messages.js';
 
 export function defaultTuning(
   layer: Layer,
-  { kind, multiprocessors }: Pick<Place, 'kind' | 'multiprocessors'>,
+  { kind, multiprocessors }: Pick<PlanTarget, 'kind' | 'multiprocessors'>,
 ): PortableTuning {
   if (kind === 'sim') {
     // Simulated threads cost time and simulated latency costs nothing.

@@ -32,7 +32,7 @@ export function dispatchRecvKernel(p: Portable) {
       // Not `begun`, which that send leaves; and not by way of L1, where something older might linger.
       const epoch = g.load(mine.finished.at(0), { order: 'relaxed', scope: 'gpu' }) + 1;
       const mask = u.maskIn({ masked: mine.masked });
-      if (u.amOut({ mask, rank: g.rank, failure: mine.failure, epoch })) {
+      if (u.thisRankIsOut({ mask, rank: g.rank, failure: mine.failure, epoch })) {
         if (!u.COUNTS) g.awaitPrevious();
         return;
       }

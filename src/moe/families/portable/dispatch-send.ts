@@ -50,7 +50,7 @@ export function dispatchSendKernel(p: Portable) {
       const mask = u.maskIn({ masked: mine.masked });
       if (u.MASKS) {
         const epoch = g.load(mine.finished.at(0)) + 1;
-        if (u.amOut({ mask, rank: g.rank, failure: mine.failure, epoch })) return;
+        if (u.thisRankIsOut({ mask, rank: g.rank, failure: mine.failure, epoch })) return;
       }
 
       /** [peer]: what this block's messages add to its `arrived`. */

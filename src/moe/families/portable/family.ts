@@ -3,7 +3,7 @@ import { ArgumentError, type HeddleError } from '../../../base/errors.js';
 import type { Layer } from '../../layer/index.js';
 import { refusesFew, refusesMasks, refusesOnNode } from '../common/refusals.js';
 import { weighSpread } from '../common/weigh.js';
-import type { Family, Place } from '../family.js';
+import type { Family, PlanTarget } from '../family.js';
 import { defaultTuning } from './defaults.js';
 import { type PortableTuning, portableKnobs } from './knobs.js';
 import { messagesOf } from './messages.js';
@@ -21,12 +21,12 @@ export const portable: Family<PortableTuning> = {
   refuses,
   defaults,
   adapt: adapted,
-  plan: (layer, place, tuning) => portablePlan(shapeOf(layer, place, tuning), place),
+  plan: (layer, target, tuning) => portablePlan(shapeOf(layer, target, tuning), target),
 };
 
-function refuses(layer: Layer, place: Place, tuning?: PortableTuning): HeddleError | null {
-  const { topology, transport } = place;
-  const refusal = refusesOnNode(layer, topology) ?? refusesFew(place, tuning) ?? refusesMasks(layer);
+function refuses(layer: Layer, target: PlanTarget, tuning?: PortableTuning): HeddleError | null {
+  const { topology, transport } = target;
+  const refusal = refusesOnNode(layer, topology) ?? refusesFew(target, tuning) ?? refusesMasks(layer);
   if (refusal !== null) return refusal;
   if (layer.masks && transport === 'nvshmem')
     return new ArgumentError(
@@ -34,7 +34,7 @@ function refuses(layer: Layer, place: Place, tuning?: PortableTuning): HeddleErr
       'mask',
       "'throw' over NVSHMEM, which ends with all of its ranks or not at all",
     );
-  const shape = shapeOf(layer, place, tuning ?? defaults(layer, place));
+  const shape = shapeOf(layer, target, tuning ?? defaults(layer, target));
   const { ofRound } = messagesOf(shape);
   if (ofRound >= 2 ** 31) {
     const possible = `so few that a round has less than 2^31 messages, not ${ofRound}`;
@@ -43,12 +43,12 @@ function refuses(layer: Layer, place: Place, tuning?: PortableTuning): HeddleErr
   return null;
 }
 
-function defaults(layer: Layer, place: Place): PortableTuning {
-  return adapted(defaultTuning(layer, place), layer, place);
+function defaults(layer: Layer, target: PlanTarget): PortableTuning {
+  return adapted(defaultTuning(layer, target), layer, target);
 }
 
 /** On few multiprocessors; combine's receive has a block more than its work needs. */
-function adapted({ dispatch, combine }: PortableTuning, _: Layer, { sms }: Place): PortableTuning {
+function adapted({ dispatch, combine }: PortableTuning, _: Layer, { sms }: PlanTarget): PortableTuning {
   const most = sms ?? Number.POSITIVE_INFINITY;
   return {
     dispatch: { ...dispatch, blocks: Math.min(dispatch.blocks, most) },
@@ -56,8 +56,8 @@ function adapted({ dispatch, combine }: PortableTuning, _: Layer, { sms }: Place
   };
 }
 
-const shapeOf = (layer: Layer, place: Place, tuning: PortableTuning): PortableShape => ({
+const shapeOf = (layer: Layer, target: PlanTarget, tuning: PortableTuning): PortableShape => ({
   ...layer,
   ...tuning,
-  weigh: weighSpread(layer, tuning.combine, place),
+  weigh: weighSpread(layer, tuning.combine, target),
 });

@@ -2,7 +2,7 @@
 import { section } from '../../../lang/index.js';
 import { planOf, receiveWindow } from '../common/plan.js';
 import { weighLaunch } from '../common/weigh.js';
-import { type Place, type Plan, remembered, type TransportName } from '../family.js';
+import { memoized, type Plan, type PlanTarget, type TransportName } from '../family.js';
 import { combineRecvKernel } from './combine-recv.js';
 import { combineSendKernel } from './combine-send.js';
 import { dispatchRecvKernel, dispatchRecvSpread } from './dispatch-recv.js';
@@ -12,7 +12,7 @@ import { nvshmem } from './nvshmem.js';
 import { type Transport, windows } from './transport.js';
 import { type PortableShape, roundWords } from './window.js';
 
-export function portablePlan(shape: PortableShape, { rank, transport }: Place): Plan {
+export function portablePlan(shape: PortableShape, { rank, transport }: PlanTarget): Plan {
   const { layout, ...kernels } = kernelsOf({ shape, transport });
   const window = receiveWindow(shape, layout, [...roundWords, 'waited']);
   const memory = {
@@ -53,7 +53,7 @@ export function portablePlan(shape: PortableShape, { rank, transport }: Place): 
 const transports: Readonly<Record<TransportName, Transport>> = { windows, nvshmem };
 
 /** Made once for a shape: ranks of one process and runs of one check share them, compiled code included. */
-const kernelsOf = remembered((of: { readonly shape: PortableShape; readonly transport: TransportName }) => {
+const kernelsOf = memoized((of: { readonly shape: PortableShape; readonly transport: TransportName }) => {
   const { shape } = of;
   const p = portableKit(shape, transports[of.transport]);
   return {

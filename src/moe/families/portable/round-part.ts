@@ -23,8 +23,8 @@ export function roundPart({ shape, at: { mine } }: Portable, payload: number) {
         const i = base + g.laneId;
         const { vector, scales } = u.roundVector({ row: from.at(2 * token * u.ROW_UNITS), i, end });
         if (i < end) {
-          g.store(mine.brought[u.P]!.at(token, i), vector);
-          if (i % 8 === 0) g.store(mine.brought[u.P + 1]!.at(token, i / 8), scales);
+          g.store(mine.roundedRows[u.P]!.at(token, i), vector);
+          if (i % 8 === 0) g.store(mine.roundedRows[u.P + 1]!.at(token, i / 8), scales);
         }
       }
     },

@@ -77,7 +77,7 @@ function sendRow(p: Portable, payload: number) {
           peer,
           to: there.payloads[u.P]!.at(g.rank / u.REPLICAS, token, start),
           from: u.MADE
-            ? win.at(g.rank).brought[u.P]!.at(token, start)
+            ? win.at(g.rank).roundedRows[u.P]!.at(token, start)
             : from.as(u.UNIT).at(token * u.ROW_UNITS + start),
           count: g.min(u.ROW_UNITS - start, g.u32(u.PART_UNITS)),
           signal: there.arrived.at(g.rank),

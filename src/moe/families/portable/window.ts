@@ -12,7 +12,7 @@
  * | arrived | dispatchSend of each source its word | the owner's dispatchRecv | it only grows, by the same in every round; the wait is ≥ |
  * | home | combineSend of each expert rank its words | the source's combineRecv | they only grow: epochs; waits are ≥ |
  * | released | combineRecv of each rank its word | the owner's combineRecv | likewise |
- * | brought | dispatchSend of its own rank | dispatchSend's puts, however late | as `ids` |
+ * | roundedRows | dispatchSend of its own rank | dispatchSend's puts, however late | as `ids` |
  * | ids, weightsOut | dispatchSend of its own rank | its puts, however late | a dispatchSend is behind this rank's combineRecv, which awaited `released` of every peer, which that sends behind its dispatchRecv, which awaited the puts |
  * | experts, weights, payloads | dispatchSend of every source | the owner's dispatchRecv, experts, weigh, combineSend | a source's dispatchSend is behind its combineRecv, which awaited `released` of the owner, whose combineRecv sends it behind the end of all of them |
  * | counts | the owner's dispatchRecv | the owner's experts | the owner's combineRecv zeroes them between |
@@ -66,7 +66,7 @@ export function portableWindow(shape: PortableShape) {
     masked: maskedField(shape),
     waited: waitedField(shape),
     /** Rows that dispatch has rounded, and their scales, one section a payload. */
-    brought: shape.payloads.map(({ rowBytes }, p) => {
+    roundedRows: shape.payloads.map(({ rowBytes }, p) => {
       const unit = unitOf(shape, p);
       return field(unit, [isMade(shape, p) ? maxTokens : 0, rowBytes / unitBytes[unit]]);
     }),

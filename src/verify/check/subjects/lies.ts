@@ -4,7 +4,7 @@
  */
 import { callSite, type Device, type HostView } from '../../../gpu/index.js';
 import { byteSize, kernel, pointer } from '../../../lang/index.js';
-import { beforeFirst, hybrid, type ProxyData } from '../../../moe/families/index.js';
+import { hybrid, initialEpoch, type ProxyData } from '../../../moe/families/index.js';
 import { World } from '../../../net/world/index.js';
 import { shapeOfRounds } from '../../testing/index.js';
 import { type CheckConfiguration, WrongResult } from '../subject.js';
@@ -86,12 +86,12 @@ export const hybridLies: readonly CheckConfiguration[] = Object.entries(lies).ma
 /** The proxy of a rank, without any kernels of dispatch and combine. */
 async function start(world: World) {
   const { device, rank, topology } = world;
-  const place = {
+  const target = {
     ...({ kind: 'sim', transport: 'windows' } as const),
     ...{ multiprocessors: 1, split: false, sms: null, rank, topology },
   };
   const shape = { ...shapeOfRounds(layer), weights: true, counts: false };
-  const { layout, front, program, purpose, allOnes = [] } = hybrid.plan(shape, place, tuning).wire!;
+  const { layout, front, program, purpose, allOnes = [] } = hybrid.plan(shape, target, tuning).wire!;
   const ones = allOnes.map(({ offset, type, length }) => ({
     ...{ offset, bytes: byteSize[type] * length, value: 0xff },
   }));
@@ -101,7 +101,7 @@ async function start(world: World) {
 }
 
 const wordsOf = ({ round, tokens, mask, rows }: Message): number[] => [
-  ...[(beforeFirst + round) >>> 0, tokens, mask, rows],
+  ...[(initialEpoch + round) >>> 0, tokens, mask, rows],
 ];
 
 /** Makes a message of dispatch ready, as the kernels do, for the round that comes next. */
@@ -110,7 +110,7 @@ function send(host: HostView, { phases }: ProxyData, message: Message): void {
   const { chunk, rows } = message;
   host.write(out + chunk * room, new Uint8Array(Uint32Array.from(wordsOf(message)).buffer));
   host.store(counts + 4 * chunk, rows);
-  const sent = chunk === 0 ? host.load(ready) : beforeFirst;
+  const sent = chunk === 0 ? host.load(ready) : initialEpoch;
   host.store(ready + 4 * chunk, (sent + 1) >>> 0);
 }
 
@@ -127,7 +127,7 @@ async function hearing(device: Device, rank: number, wire: number, { phases }: P
     site.set.came(wire + came + 4 * chunk);
     site.set.header(wire + into + chunk * room);
     // Chunk 0 comes in the round behind the one that came last.
-    site.set.epoch((beforeFirst + (chunk === 0 ? Math.min(round, 2) : 1)) >>> 0);
+    site.set.epoch((initialEpoch + (chunk === 0 ? Math.min(round, 2) : 1)) >>> 0);
     site.launch(stream);
     const here = await stream.copyOut(told.address, 4);
     if (here[0] === 0) return '';

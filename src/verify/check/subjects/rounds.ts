@@ -7,7 +7,7 @@ import { evenNodes, type Placement, topologyOf } from '../../../gpu/index.js';
 import {
   type Family,
   familyNamed,
-  type Place,
+  type PlanTarget,
   refusalOf,
   type TransportName,
   type Tuning,
@@ -318,16 +318,16 @@ export type FamilyOptionsOf = (of: Rounds) => FamilyOptions | null;
 export const carriedBy =
   (family: Family, transport: TransportName = 'windows', own: FamilyKnobs = {}): FamilyOptionsOf =>
   (of) => {
-    const place: Place = {
+    const target: PlanTarget = {
       ...{ kind: 'sim', multiprocessors: of.residentBlocks, split: of.split, sms: null, transport, rank: 0 },
       topology: topologyOf(evenNodes(of.ranks, of.nodes), 0),
     };
     for (const counts of of.counts ? [true, false] : [false]) {
       const layer = { ...placed(shapeFor(of), of.placements[0]), weights: of.weights, counts };
-      if (refusalOf(family, layer, place) !== null) continue;
-      const spread = spreadAs(of, own, family.defaults(layer, place));
-      const tuning = family.adapt(spread, layer, place);
-      if (refusalOf(family, layer, place, tuning) !== null) continue;
+      if (refusalOf(family, layer, target) !== null) continue;
+      const spread = spreadAs(of, own, family.defaults(layer, target));
+      const tuning = family.adapt(spread, layer, target);
+      if (refusalOf(family, layer, target, tuning) !== null) continue;
       return { family: family.name, transport, tuning, counts };
     }
     return null;

@@ -2,7 +2,7 @@
 import { ArgumentError, type HeddleError } from '../../../../src/base/errors.js';
 import { planOf, receiveWindow } from '../../../../src/moe/families/common/plan.js';
 import { refusesOnNode, refusesTransport } from '../../../../src/moe/families/common/refusals.js';
-import type { Family, Place, Plan } from '../../../../src/moe/families/family.js';
+import type { Family, Plan, PlanTarget } from '../../../../src/moe/families/family.js';
 import { count, type KnobValues } from '../../../../src/moe/families/knobs.js';
 import { formatOf, type Layer, sharing } from '../../../../src/moe/layer/index.js';
 import { combineKernel } from './combine.js';
@@ -25,11 +25,11 @@ export const naive: Family<NaiveTuning> = {
   plan,
 };
 
-function refuses(layer: Layer, place: Place, tuning?: NaiveTuning): HeddleError | null {
-  const refusal = refusesOnNode(layer, place.topology) ?? refusesTransport(place);
+function refuses(layer: Layer, target: PlanTarget, tuning?: NaiveTuning): HeddleError | null {
+  const refusal = refusesOnNode(layer, target.topology) ?? refusesTransport(target);
   if (refusal !== null) return refusal;
   const { ranks, counts, output } = layer;
-  if (place.split) return new ArgumentError('split', true, 'false: this family has whole phases');
+  if (target.split) return new ArgumentError('split', true, 'false: this family has whole phases');
   if (layer.placed !== undefined) return new ArgumentError('placement', 'given', 'left out');
   if (counts) return new ArgumentError('counts', true, 'false: this family counts nothing');
   const { replicas } = sharing(layer);
@@ -41,7 +41,7 @@ function refuses(layer: Layer, place: Place, tuning?: NaiveTuning): HeddleError 
   return null;
 }
 
-function plan(layer: Layer, { rank }: Place, tuning: NaiveTuning): Plan {
+function plan(layer: Layer, { rank }: PlanTarget, tuning: NaiveTuning): Plan {
   const layout = naiveWindow(layer);
   // Rounds begin where all words that count them wrap, as in every family (common/waits.ts).
   const memory = receiveWindow(layer, layout, ['rounds', 'dispatched', 'combined']);

@@ -4,9 +4,9 @@
 import { allocate } from '../../../../src/base/native/index.js';
 import { NativeView } from '../../../../src/gpu/index.js';
 import { byteSize } from '../../../../src/lang/index.js';
-import { beforeFirst } from '../../../../src/moe/families/common/waits.js';
+import { initialEpoch } from '../../../../src/moe/families/common/waits.js';
 import type { ProxyData } from '../../../../src/moe/families/hybrid/proxy.js';
-import { hybrid, type Place, type WirePlan } from '../../../../src/moe/families/index.js';
+import { hybrid, type PlanTarget, type WirePlan } from '../../../../src/moe/families/index.js';
 import type { Layer } from '../../../../src/moe/layer/index.js';
 import { LocalCircle, topologyOf } from '../../../../src/net/world/index.js';
 import { type Connect, overFabric } from '../../../../src/net/world/proxy/network.js';
@@ -98,7 +98,7 @@ function round({ phases, share, chunk }: ProxyData, epoch: number): void {
 
 const wireOf = (rank: number): WirePlan => {
   const topology = topologyOf([0, 1], rank);
-  const place: Place = {
+  const target: PlanTarget = {
     kind: 'sim',
     multiprocessors: 132,
     rank,
@@ -107,7 +107,7 @@ const wireOf = (rank: number): WirePlan => {
     transport: 'windows',
     topology,
   };
-  return hybrid.plan(layer, place, hybrid.defaults(layer, place)).wire!;
+  return hybrid.plan(layer, target, hybrid.defaults(layer, target)).wire!;
 };
 
 await LocalCircle.run(2, async (circle) => {
@@ -131,7 +131,7 @@ await LocalCircle.run(2, async (circle) => {
 
 function measure(data: ProxyData): void {
   const used = (): number => process.memoryUsage().heapUsed;
-  let epoch = beforeFirst;
+  let epoch = initialEpoch;
   const run = (): void => {
     for (let n = 0; n < rounds; n++) {
       epoch = (epoch + 1) >>> 0;

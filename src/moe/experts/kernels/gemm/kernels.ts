@@ -1,5 +1,5 @@
 /** The two GEMMs of experts, made once for all layers of a process that are alike. */
-import { remembered } from '../../../families/family.js';
+import { memoized } from '../../../families/family.js';
 import type { Activation } from '../../../layer/index.js';
 import type { Chip } from '../shape.js';
 import { gemmKernel } from './gemm.js';
@@ -77,7 +77,7 @@ export function gemmTile(
   };
 }
 
-export const mlpKernels = remembered((mlp: MlpShape) => {
+export const mlpKernels = memoized((mlp: MlpShape) => {
   const { of, hidden, rows, kind, multiprocessors } = mlp;
   const make = (shape: GemmShape) => {
     const tile = gemmTile(rows, shape, kind);

@@ -1,5 +1,5 @@
 /** The two GEMMs of experts on Hopper, made once for all layers of a process that are alike. */
-import { remembered } from '../../../families/family.js';
+import { memoized } from '../../../families/family.js';
 import { scaleBlock } from '../../../formats/index.js';
 import { gemmsOf, type MlpShape } from '../gemm/kernels.js';
 import type { GemmShape } from '../gemm/shape.js';
@@ -76,7 +76,7 @@ export function sumsOfParts(mlp: MlpShape): number {
   return bytes(gateUp, 2 * mlp.inner) + bytes(down, mlp.hidden);
 }
 
-export const hopperKernels = remembered((mlp: MlpShape) => {
+export const hopperKernels = memoized((mlp: MlpShape) => {
   const { gateUp, down } = gemmsOf(mlp, mlp.dtype);
   const gathers = gathersRows(mlp);
   const [upTile, downTile] = [tileFor(mlp, gateUp), tileFor(mlp, down)];

@@ -10,9 +10,9 @@ import { roundsRows } from './shape.js';
 
 /** Rows of a warp. */
 const warpRows = 16;
-/** Vectors of a row that pass at a time; one more lies between rows, so that rows begin in different banks. */
-const passing = 8;
-const rowVectors = passing + 1;
+/** Vectors of a row that the shared memory holds at a time; one more lies between rows, so that rows begin in different banks. */
+const bufferVectors = 8;
+const rowVectors = bufferVectors + 1;
 /** Vectors of shared memory that a warp needs. */
 export const warpVectors = warpRows * rowVectors;
 
@@ -82,7 +82,7 @@ const sendRows = (vectors: number, outputs: number, type: 'bf16' | 'e4m3') =>
 /** Rows of bf16. */
 const storeRows = ({ shape: { gated, outputs }, of }: HopperKit) => {
   const octets = of.columns / (gated ? 16 : 8);
-  const vectors = [passing, 4, 2, 1].find((some) => octets % some === 0)!;
+  const vectors = [bufferVectors, 4, 2, 1].find((some) => octets % some === 0)!;
   return device(
     {
       params: { own: pointer('v16'), to: pointer('v16'), place: outPlace, values: registers('f32') },
