@@ -31,7 +31,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: filesOf(`src/${room}`, '.ts'), ceiling },
   })),
-  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_730 },
+  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_720 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_600 },
 ];
 const pages: Part = {

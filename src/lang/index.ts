@@ -36,7 +36,7 @@ export {
   operationNames,
   operations,
 } from './operations/index.js';
-export type { AccessForm, Argument, Await, Machine, Pause, Together } from './operations/machine.js';
+export type { AccessForm, Argument, Await, Pause, SimRequests, Together } from './operations/machine.js';
 export { dealMatrices, matrixWords, multiplyMatrices } from './operations/matrices.js';
 export { pureFunctions, pureNames } from './operations/pure.js';
 export { shuffles } from './operations/warp.js';

@@ -25,6 +25,7 @@ export function pipeline(options: {
   const STAGES = requireInteger('stages', options.stages, 1, mostStages);
   const FILLS = requireInteger('fills', options.fills ?? 1, 1, 1024);
   const EMPTIES = requireInteger('empties', options.empties, 1, 1024);
+  const ofStep = { params: { gates, step: 'u32' }, using: { STAGES } } as const;
   return {
     stages: STAGES,
 
@@ -37,40 +38,28 @@ export function pipeline(options: {
     }),
 
     /** Waits until the stage of a step may be filled; returns it. */
-    acquire: device(
-      { params: { gates, step: 'u32' }, using: { STAGES }, returns: 'u32' },
-      (g, { gates, step }, { STAGES }) => {
-        const stage = step % STAGES;
-        // A phase that never began counts as over: the first round waits for nobody.
-        g.mbarrier.await(gates.empty.at(stage), ((step / STAGES) & 1) ^ 1);
-        return stage;
-      },
-    ),
+    acquire: device({ ...ofStep, returns: 'u32' }, (g, { gates, step }, { STAGES }) => {
+      const stage = step % STAGES;
+      // A phase that never began counts as over: the first round waits for nobody.
+      g.mbarrier.await(gates.empty.at(stage), ((step / STAGES) & 1) ^ 1);
+      return stage;
+    }),
 
     /** Waits until the stage of a step is full; returns it. */
-    wait: device(
-      { params: { gates, step: 'u32' }, using: { STAGES }, returns: 'u32' },
-      (g, { gates, step }, { STAGES }) => {
-        const stage = step % STAGES;
-        g.mbarrier.await(gates.full.at(stage), (step / STAGES) & 1);
-        return stage;
-      },
-    ),
+    wait: device({ ...ofStep, returns: 'u32' }, (g, { gates, step }, { STAGES }) => {
+      const stage = step % STAGES;
+      g.mbarrier.await(gates.full.at(stage), (step / STAGES) & 1);
+      return stage;
+    }),
 
     /** The calling thread has filled its part of the stage of a step, other than by the copy engine. */
-    commit: device(
-      { params: { gates, step: 'u32' }, using: { STAGES } },
-      (g, { gates, step }, { STAGES }) => {
-        g.mbarrier.arrive(gates.full.at(step % STAGES));
-      },
-    ),
+    commit: device(ofStep, (g, { gates, step }, { STAGES }) => {
+      g.mbarrier.arrive(gates.full.at(step % STAGES));
+    }),
 
     /** The calling thread has done with the stage of a step. */
-    release: device(
-      { params: { gates, step: 'u32' }, using: { STAGES } },
-      (g, { gates, step }, { STAGES }) => {
-        g.mbarrier.arrive(gates.empty.at(step % STAGES));
-      },
-    ),
+    release: device(ofStep, (g, { gates, step }, { STAGES }) => {
+      g.mbarrier.arrive(gates.empty.at(step % STAGES));
+    }),
   };
 }

@@ -8,7 +8,7 @@ import { requireInteger, requireObject, requireText } from '../base/errors.js';
 import { align } from './align.js';
 import { codeFrame, type FramedSource } from './diagnostics.js';
 import { besideFile, scriptPath, shownPath, sourceMapOf } from './files.js';
-import { isProvided, type Place, providedSources, Text, textFile } from './textfile.js';
+import { isProvided, type Position, providedSources, Text, textFile } from './textfile.js';
 
 export interface CallSite {
   /** The file as the engine ran it, and a position in the code it was transpiled to. */
@@ -50,14 +50,14 @@ export function callSite(callee: (...args: never[]) => unknown): CallSite | unde
   };
 }
 
-const unknown: Place = { line: 0, column: 0 };
+const unknown: Position = { line: 0, column: 0 };
 
 /** The facts about a text: its file, that file's lines, and where an offset lies. */
 interface Resolved {
   readonly file: string;
   readonly path: string;
   readonly lines: readonly string[];
-  place(offset: number): Place;
+  place(offset: number): Position;
   /** The file that the author wrote, where this is it. */
   readonly original?: Text | undefined;
 }
@@ -76,8 +76,8 @@ export function functionSource(text: string, site: CallSite | undefined): Framed
     return found;
   };
   // Unrolled code asks for the same places again and again.
-  const places = new Map<number, Place>();
-  const position = (offset: number): Place => {
+  const places = new Map<number, Position>();
+  const position = (offset: number): Position => {
     const known = places.get(offset) ?? resolved().place(offset);
     places.set(offset, known);
     return known;
@@ -206,7 +206,7 @@ const spaceAt = (line: string | undefined, column: number): number =>
   /^\s*/.exec(line?.slice(column) ?? '')![0].length;
 
 /** A frame of a stack in the file that a person edits, and its line; as the engine names it where nobody knows better. */
-export function writtenLine(script: string, at: Place): { readonly where: string; readonly text: string } {
+export function writtenLine(script: string, at: Position): { readonly where: string; readonly text: string } {
   requireText('script', script);
   requireObject('at', at);
   requireInteger('at.line', at.line, 1, 2 ** 31);

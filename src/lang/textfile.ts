@@ -4,7 +4,7 @@ import { type Token, tokenize } from './align.js';
 import { readText } from './files.js';
 
 /** A line and column, both from 1; 0 where unknown. */
-export interface Place {
+export interface Position {
   readonly line: number;
   readonly column: number;
 }
@@ -29,7 +29,7 @@ export class Text {
     return this.#cachedTokens;
   }
 
-  place(offset: number): Place {
+  place(offset: number): Position {
     let low = 0;
     let high = this.#starts.length;
     while (high - low > 1) {
@@ -41,7 +41,7 @@ export class Text {
   }
 
   /** The offset of a place; the end where there is no such line. */
-  offset({ line, column }: Place): number {
+  offset({ line, column }: Position): number {
     const start = this.#starts[Math.max(0, line - 1)];
     return start === undefined ? this.content.length : start + Math.max(0, column - 1);
   }

@@ -1,10 +1,10 @@
 /** Boxes of tensors on their way to tiles in shared memory and back: where each byte lies on either side. */
 import { byteSize, swizzled, type Tile } from '../../lang/index.js';
-import type { Place, SimBuffer } from './memory.js';
+import type { ByteAt, SimBuffer } from './memory.js';
 import type { Stretch } from './posted.js';
 
 /** The value that a launch passes for a tensorMap: the place of its first element, and its form. */
-export interface SimTensor extends Place {
+export interface SimTensor extends ByteAt {
   readonly extents: readonly number[];
   /** Bytes; for each dimension but the last. */
   readonly strides: readonly number[];
@@ -15,7 +15,7 @@ export interface SimTensor extends Place {
 const piece = 16;
 
 /** A box at a place of a tensor: what lies outside of that reads as zeros, and is not written. */
-export function boxOf(tensor: SimTensor, at: readonly number[], tile: Place) {
+export function boxOf(tensor: SimTensor, at: readonly number[], tile: ByteAt) {
   const { buffer, extents, strides } = tensor;
   const { type, columns, rows: rowCount, swizzle } = tensor.tile;
   const [firstRow, firstColumn] = at.slice(-2) as [number, number];

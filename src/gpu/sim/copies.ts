@@ -7,7 +7,7 @@ import type { Detector } from './detector/race-detector.js';
 import type { FindingLog } from './findings.js';
 import type { NetworkServices } from './flights.js';
 import { type MBarrier, mbarrierBytes } from './mbarriers.js';
-import type { Place, SimBuffer } from './memory.js';
+import type { ByteAt, SimBuffer } from './memory.js';
 import { move, type Posted, PostedCopies, type Stretch } from './posted.js';
 
 /** The thread, as far as what it starts beside itself must know it. */
@@ -15,7 +15,7 @@ export interface Issuer {
   readonly id: number;
   readonly rank: number;
   readonly block: { readonly launch: { readonly firstSite: SiteId } };
-  mbarrier(place: Place): MBarrier;
+  mbarrier(place: ByteAt): MBarrier;
   mayAccess(access: StatementAccess, buffer: SimBuffer, offset: number): boolean;
   /** Bytes of a buffer are about to change, by other operations than those of mbarriers. */
   overwrites(access: StatementAccess, buffer: SimBuffer, offset: number, bytes: number): void;
@@ -62,12 +62,12 @@ export class Copies {
   }
 
   /** A copy that its group's end awaits, of whole pieces of 16 bytes; or of as many as it says, between places so aligned. */
-  post(to: Place, from: Place, bytes: number, site: number, alignment = 0): void {
+  post(to: ByteAt, from: ByteAt, bytes: number, site: number, alignment = 0): void {
     this.#send(this.#plain({ to, from, bytes }, alignment), site);
   }
 
   /** A tile to a box of a tensor, which the group's end awaits. */
-  postBox(tensor: SimTensor, at: readonly number[], from: Place, site: number): void {
+  postBox(tensor: SimTensor, at: readonly number[], from: ByteAt, site: number): void {
     // As with columns between pieces of 16 bytes: loads may begin before a tensor, stores may not. Measured, PTX does not say so.
     if (at.some((index) => index < 0))
       throw new Error(
@@ -77,17 +77,17 @@ export class Copies {
   }
 
   /** A bulk load that arrives at an mbarrier. */
-  load(to: Place, from: Place, bytes: number, barrier: Place, site: number): void {
+  load(to: ByteAt, from: ByteAt, bytes: number, barrier: ByteAt, site: number): void {
     this.#bring(this.#plain({ to, from, bytes }), this.#issuer.mbarrier(barrier), site);
   }
 
   /** A box of a tensor to a tile, which arrives at an mbarrier. */
-  loadBox(to: Place, tensor: SimTensor, at: readonly number[], barrier: Place, site: number): void {
+  loadBox(to: ByteAt, tensor: SimTensor, at: readonly number[], barrier: ByteAt, site: number): void {
     this.loadBoxAt(to, tensor, at, this.#issuer.mbarrier(barrier), site);
   }
 
   /** Loads a box into a tile of this block, or of another block of its cluster. */
-  loadBoxAt(to: Place, tensor: SimTensor, at: readonly number[], mbarrier: MBarrier, site: number): void {
+  loadBoxAt(to: ByteAt, tensor: SimTensor, at: readonly number[], mbarrier: MBarrier, site: number): void {
     this.#bring(this.#boxed(tensor, at, to, true), mbarrier, site);
   }
 
@@ -123,7 +123,7 @@ export class Copies {
   }
 
   /** Arrives at an mbarrier once all copies that the thread has begun are made. */
-  arriveAfterAll(place: Place, site: number): void {
+  arriveAfterAll(place: ByteAt, site: number): void {
     const mbarrier = this.#issuer.mbarrier(place);
     const group = this.#group++;
     const last = this.#unawaited.at(-1)?.copy ?? null;
@@ -222,7 +222,7 @@ export class Copies {
   }
 
   /** A box that is loaded to a tile, or stored from it. */
-  #boxed(tensor: SimTensor, at: readonly number[], tile: Place, loads: boolean): Job {
+  #boxed(tensor: SimTensor, at: readonly number[], tile: ByteAt, loads: boolean): Job {
     const box = boxOf(tensor, at, tile);
     const issuer = this.#issuer;
     const { bytes, alignment } = tensor.tile;
@@ -280,7 +280,7 @@ export class Copies {
   }
 }
 
-const stretch = ({ buffer, offset }: Place, bytes: number): Stretch => ({ buffer, offset, bytes });
+const stretch = ({ buffer, offset }: ByteAt, bytes: number): Stretch => ({ buffer, offset, bytes });
 
 /** Checks that bytes may be copied, which count as written from now on. Both ends, and how many, are multiples of `unit`. */
 export function mayCopy(

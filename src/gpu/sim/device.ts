@@ -49,7 +49,7 @@ import { compile } from './codegen/compile.js';
 import { type Compiled, isPtx, type KernelModule } from './compiled.js';
 import type { Engine } from './engine.js';
 import { SimHostView } from './mapped.js';
-import { type AddressSpace, maxBufferBytes, type Place, type SimBuffer } from './memory.js';
+import { type AddressSpace, type ByteAt, maxBufferBytes, type SimBuffer } from './memory.js';
 import type { HostSubstitute } from './network.js';
 import { compilePtx, fillVariable, globalsOf } from './ptx/compile.js';
 import { SimEvent, SimStream } from './stream.js';
@@ -200,7 +200,7 @@ export class SimDevice implements Device {
     return { address, map, close };
   }
 
-  #windowOf(handle: Uint8Array): { readonly address: number; readonly place: Place } {
+  #windowOf(handle: Uint8Array): { readonly address: number; readonly place: ByteAt } {
     this.#requireLive();
     if (!(handle instanceof Uint8Array)) throw new ArgumentError('handle', handle, 'the handle of a window');
     const [kind, machine, text] = new TextDecoder().decode(handle).split(' ');
@@ -420,7 +420,7 @@ class IrLauncher extends SimLauncher {
   readonly #places = new Map<string, Parameter>();
   readonly #args: unknown[] = [];
   /** By where they stand: windows, which may be mapped anew between launches. */
-  readonly #windows = new Map<number, readonly Place[]>();
+  readonly #windows = new Map<number, readonly ByteAt[]>();
 
   constructor(module: IrModule, ...[home, shared, compiled, shape]: Launching) {
     super(home, shared, compiled, shape);
@@ -498,7 +498,7 @@ function windowPlaces(
   name: string,
   window: Window,
   layout: Layout | null,
-): Place[] {
+): ByteAt[] {
   return window.bases.map((base, rank) => {
     const place = addresses.find(`${name}.bases[${rank}]`, base, layout?.bytes ?? 0);
     if (layout !== null && engine.mode === 'checked') place.buffer.nameFields(layout, place.offset);

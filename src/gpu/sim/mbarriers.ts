@@ -1,21 +1,21 @@
 /** Barriers in shared memory at which bulk loads arrive: their state, kept beside the memory that names them. */
 import type { AccessReport } from './detector/detector.js';
-import type { Place, SimBuffer } from './memory.js';
+import type { ByteAt, SimBuffer } from './memory.js';
 import { PostedCopies } from './posted.js';
 import type { Random } from './random.js';
 
 export class MBarriers {
   readonly #all = new Map<SimBuffer, Map<number, MBarrier>>();
   readonly #random: Random | null;
-  readonly #onPhase: (place: Place) => void;
+  readonly #onPhase: (place: ByteAt) => void;
 
   /** `random` is null where loads are made at once; `onPhase` hears that the phase of the mbarrier there has ended. */
-  constructor(random: Random | null, onPhase: (place: Place) => void) {
+  constructor(random: Random | null, onPhase: (place: ByteAt) => void) {
     this.#random = random;
     this.#onPhase = onPhase;
   }
 
-  init(place: Place, count: number, isShown: boolean): void {
+  init(place: ByteAt, count: number, isShown: boolean): void {
     const { buffer, offset } = place;
     const made = new MBarrier(place, count, new PostedCopies(this.#random), this.#onPhase);
     made.isShown = isShown;
@@ -29,7 +29,7 @@ export class MBarriers {
     for (const here of this.#all.values()) for (const one of here.values()) one.isShown = true;
   }
 
-  at({ buffer, offset }: Place): MBarrier | undefined {
+  at({ buffer, offset }: ByteAt): MBarrier | undefined {
     return this.#all.get(buffer)?.get(offset);
   }
 
@@ -51,7 +51,7 @@ export const mbarrierBytes = 8;
 export const mostCounted = 2 ** 20 - 1;
 
 export interface LoadReport {
-  readonly to: Place;
+  readonly to: ByteAt;
   readonly access: AccessReport;
 }
 
@@ -64,14 +64,14 @@ export class MBarrier {
   /** Loads that nobody has awaited; the phase in which each came, once it has. */
   #loads: { readonly report: LoadReport; phase: number }[] = [];
   #count: number;
-  readonly #onPhase: (place: Place) => void;
+  readonly #onPhase: (place: ByteAt) => void;
 
   constructor(
-    readonly place: Place,
+    readonly place: ByteAt,
     count: number,
     /** Loads put off that will complete on it. */
     readonly loads: PostedCopies,
-    onPhase: (place: Place) => void,
+    onPhase: (place: ByteAt) => void,
   ) {
     this.#count = count;
     this.#onPhase = onPhase;

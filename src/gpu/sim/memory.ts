@@ -160,7 +160,7 @@ const apart = 4099;
 let machines = 0;
 
 /** Where an address points: in the buffer that is there by now. */
-export interface Place {
+export interface ByteAt {
   readonly buffer: SimBuffer;
   readonly offset: number;
 }
@@ -212,7 +212,7 @@ export class AddressSpace {
   }
 
   /** The place of `bytes` bytes from `address` on. */
-  find(argument: string, address: number, bytes: number): Place {
+  find(argument: string, address: number, bytes: number): ByteAt {
     const known = Number.isInteger(address);
     const buffer = known ? this.#buffers.get(Math.floor(address / stride)) : undefined;
     const offset = known ? address % stride : 0;

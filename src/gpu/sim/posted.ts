@@ -4,17 +4,17 @@
  * whoever does not wait sees wrong bytes as well as a race. Which accesses that orders, the detector is told by whoever
  * posts (the edge in) and whoever awaits (the edge out).
  */
-import type { Place } from './memory.js';
+import type { ByteAt } from './memory.js';
 import type { Random } from './random.js';
 
 /** Bytes that follow each other. */
-export interface Stretch extends Place {
+export interface Stretch extends ByteAt {
   readonly bytes: number;
 }
 
 export interface Posted {
-  readonly to: Place;
-  readonly from: Place;
+  readonly to: ByteAt;
+  readonly from: ByteAt;
   readonly bytes: number;
 }
 
@@ -75,7 +75,7 @@ function inPieces(copy: Posted, random: Random): Posted[] {
 }
 
 export function pieceOf({ to, from }: Posted, at: number, bytes: number): Posted {
-  const beyond = ({ buffer, offset }: Place): Place => ({ buffer, offset: offset + at });
+  const beyond = ({ buffer, offset }: ByteAt): ByteAt => ({ buffer, offset: offset + at });
   return { to: beyond(to), from: beyond(from), bytes };
 }
 

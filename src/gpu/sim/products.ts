@@ -10,14 +10,14 @@ import { e4m3ToF32 } from '../index.js';
 import { weakly } from './compiled.js';
 import { type Issuer, requireInitialised } from './copies.js';
 import type { NetworkServices } from './flights.js';
-import type { Place } from './memory.js';
+import type { ByteAt } from './memory.js';
 import type { Random } from './random.js';
 
 /** The part of a product that a lane brings; the lanes of a warp agree on all but the sums. */
 export interface Factors {
   readonly sums: Float32Array;
-  readonly a: Place;
-  readonly b: Place;
+  readonly a: ByteAt;
+  readonly b: ByteAt;
   readonly begin: boolean;
   /** Rows of b. */
   readonly columns: number;
@@ -192,7 +192,7 @@ export class Products {
   }
 }
 
-const isSamePlace = (x: Place, y: Place): boolean => x.buffer === y.buffer && x.offset === y.offset;
+const isSamePlace = (x: ByteAt, y: ByteAt): boolean => x.buffer === y.buffer && x.offset === y.offset;
 const isSameProduct = (x: Factors, y: Factors): boolean =>
   isSamePlace(x.a, y.a) &&
   isSamePlace(x.b, y.b) &&
@@ -268,7 +268,7 @@ interface Rows {
 
 /** Rows of a tile, or parts of them, as f32, one behind the other, as the words that they are. */
 function open(
-  { buffer, offset }: Place,
+  { buffer, offset }: ByteAt,
   { first, rows, swizzle, from, bytes, isE4m3 }: Rows,
   into: Int32Array,
 ): void {

@@ -6,7 +6,7 @@
 import type { StatementAccess } from './compiled.js';
 import { type Issuer, mayCopy } from './copies.js';
 import { deliver, isFreed, later, type NetworkServices } from './flights.js';
-import type { Place, SimBuffer } from './memory.js';
+import type { ByteAt, SimBuffer } from './memory.js';
 import { move, type Posted } from './posted.js';
 
 /** Bytes, or a signal. */
@@ -49,7 +49,7 @@ export class Puts {
     });
   }
 
-  signal(by: Issuer, access: StatementAccess, place: Place, value: bigint): void {
+  signal(by: Issuer, access: StatementAccess, place: ByteAt, value: bigint): void {
     const machine = this.#machine;
     const { buffer: to, offset: at } = place;
     const { detector } = machine;

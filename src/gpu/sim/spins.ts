@@ -4,7 +4,7 @@
  */
 import type { StatementAccess } from './compiled.js';
 import type { AccessReport } from './detector/detector.js';
-import type { Place, SimBuffer } from './memory.js';
+import type { ByteAt, SimBuffer } from './memory.js';
 
 interface Looker {
   readonly id: number;
@@ -12,7 +12,7 @@ interface Looker {
 }
 
 /** The access of a statement, where a thread makes it. */
-export interface AccessAt extends Place {
+export interface AccessAt extends ByteAt {
   readonly access: StatementAccess;
 }
 

@@ -4,7 +4,7 @@ import { ArgumentError, DisposedError, HeddleError, requireInteger } from '../..
 import type { Event, Graph, Stream } from '../index.js';
 import type { Clock } from './detector/clock.js';
 import type { Engine } from './engine.js';
-import { type AddressSpace, maxBufferBytes, type Place, type SimBuffer } from './memory.js';
+import { type AddressSpace, type ByteAt, maxBufferBytes, type SimBuffer } from './memory.js';
 import { move } from './posted.js';
 import { Agent, type Task } from './schedule.js';
 import type { SimLaunch } from './thread.js';
@@ -216,11 +216,11 @@ export class SimStream extends Agent implements Stream {
     });
   }
 
-  #accessed(kind: 'read' | 'write', { buffer, offset }: Place, bytes: number): void {
+  #accessed(kind: 'read' | 'write', { buffer, offset }: ByteAt, bytes: number): void {
     this.#engine.detector?.streamAccess(this.#id, kind, buffer, offset, bytes);
   }
 
-  #wrote(place: Place, bytes: number): void {
+  #wrote(place: ByteAt, bytes: number): void {
     if (bytes === 0) return;
     this.#accessed('write', place, bytes);
     const { buffer, offset } = place;

@@ -22,7 +22,7 @@ import type { NetworkServices } from './flights.js';
 import { Groups } from './groups.js';
 import { type LaneMeeting, LaneMeetings, type Open } from './lanes.js';
 import { type MBarrier, MBarriers, mbarrierBytes, mostCounted } from './mbarriers.js';
-import { type AddressSpace, type Place, SimBuffer } from './memory.js';
+import { type AddressSpace, type ByteAt, SimBuffer } from './memory.js';
 import { type Factors, Products, type WarpProducts } from './products.js';
 import { clusterRank, mostShared, windows } from './ptx/addresses.js';
 import { type Address, printed } from './ptx/printf.js';
@@ -636,7 +636,7 @@ export class Thread extends Task {
   }
 
   /** Bytes from one place to another of the same buffer. */
-  distance(to: Place, from: Place): number {
+  distance(to: ByteAt, from: ByteAt): number {
     if (to.buffer !== from.buffer)
       throw new HeddleError(
         'HEDDLE_DISTANCE',
@@ -651,11 +651,11 @@ export class Thread extends Task {
   }
 
   /** Sends bytes over a network, or a signal behind such bytes. */
-  put(to: Place, from: Place, bytes: number, site: number): void {
+  put(to: ByteAt, from: ByteAt, bytes: number, site: number): void {
     if (bytes > 0) this.#machine.puts.put(this, { to, from, bytes }, site);
   }
 
-  signal(access: StatementAccess, to: Place, value: bigint): void {
+  signal(access: StatementAccess, to: ByteAt, value: bigint): void {
     this.#machine.puts.signal(this, access, to, value);
   }
 
@@ -668,7 +668,7 @@ export class Thread extends Task {
   }
 
   /** An asynchronous load of `bytes`, of which `given` are copied; the others are zeros. */
-  loadAsync(to: Place, from: Place, bytes: number, given: number, site: number): void {
+  loadAsync(to: ByteAt, from: ByteAt, bytes: number, given: number, site: number): void {
     const copied = Math.min(bytes, given >>> 0);
     if (copied > 0) this.async.post(to, from, copied, site, bytes);
     if (copied === bytes) return;
@@ -692,8 +692,8 @@ export class Thread extends Task {
 
   bringProduct(
     sums: Float32Array,
-    a: Place,
-    b: Place,
+    a: ByteAt,
+    b: ByteAt,
     begin: boolean,
     columns: number,
     swizzle: Tile['swizzle'],
@@ -744,7 +744,7 @@ export class Thread extends Task {
   }
 
   /** Arrives at the mbarrier of another block of the cluster. */
-  clusterArrive(access: StatementAccess, barrier: Place, rank: number): void {
+  clusterArrive(access: StatementAccess, barrier: ByteAt, rank: number): void {
     const there = this.#inCluster(rank, access.site);
     const theirs = sameIn(there, this.block, barrier);
     if (this.isChecked && !this.#accessMBarrier(access, theirs)) return;
@@ -753,10 +753,10 @@ export class Thread extends Task {
   }
 
   multicastBox(
-    to: Place,
+    to: ByteAt,
     tensor: SimTensor,
     at: readonly number[],
-    barrier: Place,
+    barrier: ByteAt,
     blocks: number,
     site: number,
   ): void {
@@ -784,7 +784,7 @@ export class Thread extends Task {
   // Barriers of bulk copies.
 
   /** `isShown`: to the copy engine, by a fence that is part of it. */
-  mbarrierInit(access: StatementAccess, barrier: Place, count: number, isShown = true): void {
+  mbarrierInit(access: StatementAccess, barrier: ByteAt, count: number, isShown = true): void {
     const machine = this.#machine;
     if (machine.detector !== null) {
       if (!this.#accessMBarrier(access, barrier)) return;
@@ -806,7 +806,7 @@ export class Thread extends Task {
   }
 
   /** `drops`: its arrivals are for this phase and all that follow. */
-  mbarrierExpect(access: StatementAccess, barrier: Place, bytes: number, arrivals = 1, drops = false): void {
+  mbarrierExpect(access: StatementAccess, barrier: ByteAt, bytes: number, arrivals = 1, drops = false): void {
     const checked = this.#machine.detector !== null;
     if (checked && !this.#accessMBarrier(access, barrier)) return;
     const wrong = this.mbarrier(barrier).expect(bytes, arrivals, drops);
@@ -814,7 +814,7 @@ export class Thread extends Task {
   }
 
   /** Arrives at an mbarrier once its asynchronous copies are made. `extra`: its phase takes that arrival beside those that it is for. */
-  arriveAfterCopies(barrier: Place, extra: boolean, site: number): void {
+  arriveAfterCopies(barrier: ByteAt, extra: boolean, site: number): void {
     const access = { kind: 'update', order: 'relaxed', scope: 'cta', bytes: mbarrierBytes, site } as const;
     if (this.#machine.detector !== null && !this.mayAccess(access, barrier.buffer, barrier.offset)) return;
     if (extra) this.mbarrier(barrier).expect(0, -1);
@@ -823,7 +823,7 @@ export class Thread extends Task {
   }
 
   /** The effects of its own operations on an mbarrier. */
-  #accessMBarrier(access: StatementAccess, { buffer, offset }: Place): boolean {
+  #accessMBarrier(access: StatementAccess, { buffer, offset }: ByteAt): boolean {
     if (!this.mayAccess(access, buffer, offset)) return false;
     this.#tell(access, buffer, offset, 0);
     this.#machine.spins.stir();
@@ -837,11 +837,11 @@ export class Thread extends Task {
     this.#misuse(access, { buffer, offset: at }, message);
   }
 
-  #misuse(access: StatementAccess, { buffer, offset }: Place, message: string): void {
+  #misuse(access: StatementAccess, { buffer, offset }: ByteAt, message: string): void {
     this.#machine.log.misuse(message, buffer, offset, this.report(access));
   }
 
-  waitForPhase({ kind, until, access }: StatementWait, barrier: Place, parity: number, limit: number): void {
+  waitForPhase({ kind, until, access }: StatementWait, barrier: ByteAt, parity: number, limit: number): void {
     const mbarrier = this.mbarrier(barrier);
     const wanted = parity & 1;
     if (this.#machine.detector !== null && wanted !== parity)
@@ -853,7 +853,7 @@ export class Thread extends Task {
     this.wait = { kind, until, access, ...barrier, mask: 1, wanted, limit, mbarrier, expired: false };
   }
 
-  mbarrier(place: Place): MBarrier {
+  mbarrier(place: ByteAt): MBarrier {
     return mbarrierOf(this.block, place);
   }
 
@@ -870,7 +870,7 @@ export class Thread extends Task {
   }
 }
 
-function mbarrierOf({ mbarriers, cluster }: Block, place: Place): MBarrier {
+function mbarrierOf({ mbarriers, cluster }: Block, place: ByteAt): MBarrier {
   const barrier = mbarriers?.at(place);
   if (barrier !== undefined) return barrier;
   throw new Error(
@@ -880,7 +880,7 @@ function mbarrierOf({ mbarriers, cluster }: Block, place: Place): MBarrier {
 }
 
 /** The place in another block's shared memory that is this one in its own. */
-const sameIn = (other: Block, own: Block, { buffer, offset }: Place): Place => {
+const sameIn = (other: Block, own: Block, { buffer, offset }: ByteAt): ByteAt => {
   return { buffer: other.shared[own.shared.indexOf(buffer)]!, offset };
 };
 

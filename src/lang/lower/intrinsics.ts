@@ -341,7 +341,7 @@ function coordinates(call: Call, index: number, kept: Kept): readonly Expr[] {
 }
 
 /** A text, or a value as a thread computes with it. */
-function word(call: Call, index: number): string | Expr {
+function printedWord(call: Call, index: number): string | Expr {
   const { node, value } = call.arg(index);
   if (value.kind === 'string') return value.value;
   const expr = anyValue(call.ctx, { node, value });
@@ -370,7 +370,7 @@ function argument(call: Call, index: number, name: string, operand: Operand, kep
     case 'coordinates':
       return coordinates(call, index, kept);
     case 'words':
-      return call.args.slice(index).map((_, i) => word(call, index + i));
+      return call.args.slice(index).map((_, i) => printedWord(call, index + i));
     case 'array': {
       const { value } = call.arg(index);
       if (value.kind === 'registers' && value.of === operand.of)

@@ -6,9 +6,9 @@
  * wait_group) is the fence, so waiting for it is enough.
  */
 import type { bool, Pointer, u32 } from '../language.js';
-import type { Machine } from './machine.js';
+import type { SimRequests } from './machine.js';
 import { count, misgivenBy, operation, optional, pointerIn, value } from './operation.js';
-import { is } from './parts.js';
+import { calls } from './parts.js';
 
 const global = pointerIn('global', 'v16');
 const shared = pointerIn('shared', 'v16');
@@ -23,13 +23,13 @@ const arrives = { kind: 'update', order: 'release', scope: 'cta', bytes: 8 } as 
 
 /** A wait for groups of copies, of which a later one may stay unfinished. */
 const groupWait = (name: string, instruction: string, engine: 'bulk' | 'async', readsOnly = false) => ({
-  signature: is<(pending: number) => void>(),
+  signature: calls<(pending: number) => void>(),
   takes: { pending },
   cuda: `template <int pending>
 DEVICE void ${name}() {
   asm volatile("${instruction} %0;" ::"n"(pending) : "memory");
 }`,
-  simulate: ({ pending }: { readonly pending: number }, machine: Machine) =>
+  simulate: ({ pending }: { readonly pending: number }, machine: SimRequests) =>
     machine.call(`${engine}.wait`, pending, readsOnly),
   removable: true as const,
 });
@@ -38,7 +38,7 @@ DEVICE void ${name}() {
 function registersOperation(direction: 'inc' | 'dec') {
   const takes = direction === 'inc';
   return operation({
-    signature: is<(count: number) => void>(),
+    signature: calls<(count: number) => void>(),
     takes: { count: count('the number of registers', 256) },
     cuda: `template <int count>
 DEVICE void ${takes ? 'take' : 'give'}_registers() {
@@ -65,7 +65,7 @@ export const block = {
   group: {
     /** The block's barrier `id` (1 to 15; 0 is `g.barrier`) for as many threads, a multiple of 32, as come to it. */
     barrier: operation({
-      signature: is<(id: u32, threads: u32) => void>(),
+      signature: calls<(id: u32, threads: u32) => void>(),
       takes: { id: value('u32'), threads: value('u32') },
       cuda: `DEVICE void group_barrier(u32 id, u32 threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -91,7 +91,7 @@ export const block = {
   bulk: {
     load: operation({
       signature:
-        is<(to: Pointer<'v16'>, from: Pointer<'v16'>, bytes: u32, mbarrier: Pointer<'u64'>) => void>(),
+        calls<(to: Pointer<'v16'>, from: Pointer<'v16'>, bytes: u32, mbarrier: Pointer<'u64'>) => void>(),
       takes: { to: shared, from: global, bytes: value('u32'), barrier },
       cuda: `DEVICE void bulk_load(v16* to, const v16* from, u32 bytes, u64* barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
@@ -104,7 +104,7 @@ export const block = {
         machine.call('bulk.load', to, from, bytes, barrier, machine.site),
     }),
     store: operation({
-      signature: is<(to: Pointer<'v16'>, from: Pointer<'v16'>, bytes: u32) => void>(),
+      signature: calls<(to: Pointer<'v16'>, from: Pointer<'v16'>, bytes: u32) => void>(),
       takes: { to: global, from: shared, bytes: value('u32') },
       cuda: `DEVICE void bulk_store(v16* to, const v16* from, u32 bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
@@ -135,7 +135,7 @@ export const block = {
   async: {
     // By the path of ordinary accesses: nothing to fence.
     load: operation({
-      signature: is<(to: Pointer<'v16'>, from: Pointer<'v16'>) => void>(),
+      signature: calls<(to: Pointer<'v16'>, from: Pointer<'v16'>) => void>(),
       takes: { to: shared, from: global },
       cuda: `DEVICE void async_load(v16* to, const v16* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
@@ -162,7 +162,7 @@ export const block = {
     // The fences make it known to the block's cluster and to the copy engine; other threads learn of it at a barrier. A kernel
     // could not fence for itself with less: an mbarrier is there for both, and is initialised once.
     init: operation({
-      signature: is<(barrier: Pointer<'u64'>, count: u32) => void>(),
+      signature: calls<(barrier: Pointer<'u64'>, count: u32) => void>(),
       takes: { barrier, count: value('u32') },
       cuda: `DEVICE void mbarrier_init(u64* barrier, u32 count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
@@ -176,7 +176,7 @@ export const block = {
     }),
     /** Arrives, and announces the bytes that copies will bring. */
     expect: operation({
-      signature: is<(barrier: Pointer<'u64'>, bytes: u32) => void>(),
+      signature: calls<(barrier: Pointer<'u64'>, bytes: u32) => void>(),
       takes: { barrier, bytes: value('u32') },
       cuda: `DEVICE void mbarrier_expect(u64* barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
@@ -191,7 +191,7 @@ export const block = {
       misgiven: [misgivenBy('bytes', 16), misgivenBy('bytes', -16)],
     }),
     arrive: operation({
-      signature: is<(barrier: Pointer<'u64'>) => void>(),
+      signature: calls<(barrier: Pointer<'u64'>) => void>(),
       takes: { barrier },
       cuda: `DEVICE void mbarrier_arrive(u64* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
@@ -201,7 +201,7 @@ export const block = {
     }),
     /** Waits until the phase of that parity is over; false where a limit (microseconds) ran out before. */
     await: operation({
-      signature: is<(barrier: Pointer<'u64'>, parity: u32, options?: { readonly limit: u32 }) => bool>(),
+      signature: calls<(barrier: Pointer<'u64'>, parity: u32, options?: { readonly limit: u32 }) => bool>(),
       takes: { barrier, parity: value('u32') },
       options: { limit: optional('u32', noLimit) },
       returns: 'bool',

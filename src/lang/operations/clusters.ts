@@ -4,7 +4,7 @@
  */
 import type { Pointer, u32 } from '../language.js';
 import { operation, pointerIn, value } from './operation.js';
-import { is } from './parts.js';
+import { calls } from './parts.js';
 
 const arrives = { kind: 'update', order: 'release', scope: 'gpu', bytes: 8 } as const;
 
@@ -22,7 +22,7 @@ export const clusters = {
     }),
     /** Arrives at the mbarrier of block `rank` of the cluster that has the same place in shared memory as `barrier` has in this block. */
     arrive: operation({
-      signature: is<(barrier: Pointer<'u64'>, rank: u32) => void>(),
+      signature: calls<(barrier: Pointer<'u64'>, rank: u32) => void>(),
       takes: { barrier: pointerIn('shared', 'u64'), rank: value('u32') },
       cuda: `DEVICE void cluster_arrive(u64* barrier, u32 rank) {
   asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "

@@ -3,7 +3,7 @@ import type { Expr } from '../expression.js';
 import type { bf16, bool, e4m3, f16, f32, i32, u32, u64 } from '../language.js';
 import type { ValueName } from '../types.js';
 import { operation, value, words } from './operation.js';
-import { is } from './parts.js';
+import { calls } from './parts.js';
 
 /** The directive of printf for a value, by its type; others become one of these first. */
 const directives: Partial<Record<ValueName, string>> = {
@@ -28,7 +28,7 @@ const format = (words: readonly (string | Expr)[]): string =>
 export const debug = {
   /** Stops the kernel where `test` is false. On GPUs a line names the statement, the block and the thread, and a trap follows. */
   assert: operation({
-    signature: is<(test: bool) => void>(),
+    signature: calls<(test: bool) => void>(),
     takes: { test: value('bool') },
     alone: {},
     cuda({ test }, { prelude, args }) {
@@ -51,7 +51,7 @@ export const debug = {
   /** Prints a line: the rank, the block and the thread, then the texts and values, a space between each. */
   print: operation({
     signature:
-      is<(...words: readonly (string | bool | i32 | u32 | u64 | f32 | bf16 | f16 | e4m3)[]) => void>(),
+      calls<(...words: readonly (string | bool | i32 | u32 | u64 | f32 | bf16 | f16 | e4m3)[]) => void>(),
     takes: { words },
     alone: {},
     cuda({ words }, { prelude, args }) {

@@ -2,7 +2,7 @@
 import { block } from './block.js';
 import { clusters } from './clusters.js';
 import { debug } from './debug.js';
-import type { Machine } from './machine.js';
+import type { SimRequests } from './machine.js';
 import { matrices } from './matrices.js';
 import { memory } from './memory.js';
 import { network } from './network.js';
@@ -59,7 +59,7 @@ export type OperationEffect<Op extends OperationName = OperationName> = {
 interface Entry<Op extends OperationName>
   extends Omit<Operation, 'cuda' | 'simulate' | 'refuses' | 'unnoticed'> {
   readonly cuda: string | Print<OperationEffect<Op>>;
-  simulate(effect: OperationEffect<Op>, machine: Machine): void;
+  simulate(effect: OperationEffect<Op>, machine: SimRequests): void;
   refuses?(effect: OperationEffect<Op>): string | undefined;
   unnoticed?(effect: OperationEffect<Op>): boolean;
 }

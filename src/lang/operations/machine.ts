@@ -30,7 +30,7 @@ export interface Await {
 }
 
 /** The requests that an operation can make to the simulated machine, for the thread that executes it. */
-export interface Machine {
+export interface SimRequests {
   /** The statement, as findings name it. */
   readonly site: number;
   call(method: string, ...args: readonly Argument[]): void;

@@ -4,7 +4,7 @@
  */
 import type { Pointer, v16 } from '../language.js';
 import { count, operation, pointerIn, value } from './operation.js';
-import { is } from './parts.js';
+import { calls } from './parts.js';
 
 /** Words that a thread brings to an operation on matrices: four of a, two of b, four of the sum. */
 export const matrixWords = 10;
@@ -32,7 +32,7 @@ export const matrices = {
    * word m, elements 2 · (lane % 4) and the next of row lane / 4.
    */
   ldmatrix: operation({
-    signature: is<(row: Pointer<'v16'>) => v16>(),
+    signature: calls<(row: Pointer<'v16'>) => v16>(),
     takes: { row: pointerIn('shared', 'v16') },
     returns: 'v16',
     named: 'matrices',
@@ -56,7 +56,7 @@ export const matrices = {
    * 16×8 f32. Each v16 is one lane's part.
    */
   mma: operation({
-    signature: is<(a: v16, b: v16, half: number, sum: v16) => v16>(),
+    signature: calls<(a: v16, b: v16, half: number, sum: v16) => v16>(),
     takes: { a: value('v16'), b: value('v16'), half: count('the half of b', 1), sum: value('v16') },
     returns: 'v16',
     named: 'product',

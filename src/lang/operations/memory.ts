@@ -3,7 +3,7 @@ import type { Cache, FenceOrder, Scope } from '../expression.js';
 import type { MemoryName, Pointer, u32, ValueOf } from '../language.js';
 import type { Space } from '../types.js';
 import { choice, like, operation, pointer, pointerIn } from './operation.js';
-import { is } from './parts.js';
+import { calls } from './parts.js';
 import { accessed, atomic, load, store } from './ptx.js';
 
 export const scope = choice(['cta', 'gpu', 'sys']);
@@ -39,7 +39,7 @@ const atomics = {
 const atomically = (what: 'add' | 'exch', change: (before: string, value: string) => string) =>
   operation({
     signature:
-      is<<T extends Word>(pointer: Pointer<T>, value: ValueOf[T], options: AtomicOptions) => ValueOf[T]>(),
+      calls<<T extends Word>(pointer: Pointer<T>, value: ValueOf[T], options: AtomicOptions) => ValueOf[T]>(),
     takes: { pointer: word, value: like('pointer') },
     ...atomics,
     cuda: (effect, { call }) => call(atomic(what, ['value'], accessed(effect)), effect),
@@ -49,7 +49,7 @@ const atomically = (what: 'add' | 'exch', change: (before: string, value: string
 
 export const memory = {
   load: operation({
-    signature: is<<T extends MemoryName>(pointer: Pointer<T>, options?: LoadOptions) => ValueOf[T]>(),
+    signature: calls<<T extends MemoryName>(pointer: Pointer<T>, options?: LoadOptions) => ValueOf[T]>(),
     takes: { pointer: pointer() },
     options: { order: choice(['weak', 'relaxed', 'acquire'], 'weak'), scope, cache },
     returns: like('pointer'),
@@ -68,7 +68,7 @@ export const memory = {
 
   store: operation({
     signature:
-      is<<T extends MemoryName>(pointer: Pointer<T>, value: ValueOf[T], options?: StoreOptions) => void>(),
+      calls<<T extends MemoryName>(pointer: Pointer<T>, value: ValueOf[T], options?: StoreOptions) => void>(),
     takes: { pointer: pointer(), value: like('pointer') },
     options: { order: choice(['weak', 'relaxed', 'release'], 'weak'), scope, cache },
     alone: { pointer: ['writes'] },
@@ -89,7 +89,7 @@ export const memory = {
   /** Puts `value` where `expected` is there; otherwise it writes nothing. Returns the value before. */
   atomicCas: operation({
     signature:
-      is<
+      calls<
         <T extends Word>(
           pointer: Pointer<T>,
           expected: ValueOf[T],
@@ -109,7 +109,7 @@ export const memory = {
    * in one order: of two threads that store, fence and load, at least one sees what the other stored.
    */
   fence: operation({
-    signature: is<(scope: Scope, options?: { readonly order: FenceOrder }) => void>(),
+    signature: calls<(scope: Scope, options?: { readonly order: FenceOrder }) => void>(),
     takes: { scope },
     options: { order: choice(['acq_rel', 'seq_cst'], 'acq_rel') },
     alone: {},
@@ -131,7 +131,7 @@ export const memory = {
    * the accesses and the operations is enough: behind the barrier, by the thread that starts them.
    */
   proxyFence: operation({
-    signature: is<(space: Space) => void>(),
+    signature: calls<(space: Space) => void>(),
     takes: { space: choice(['shared', 'global']) },
     // By state space, because the general form also waits for the thread's global stores (MEMBAR.ALL.GPU).
     cuda(effect, { call }) {
@@ -145,7 +145,7 @@ export const memory = {
 
   /** The bytes from one address to another of the same memory (a window, one array), to which `to` comes no earlier. */
   distance: operation({
-    signature: is<<T extends MemoryName, U extends MemoryName>(to: Pointer<T>, from: Pointer<U>) => u32>(),
+    signature: calls<<T extends MemoryName, U extends MemoryName>(to: Pointer<T>, from: Pointer<U>) => u32>(),
     takes: { to: pointer(), from: pointer() },
     returns: 'u32',
     alone: {},
@@ -166,7 +166,7 @@ export const memory = {
    * worse than a wasted fetch where it is too early.
    */
   prefetch: operation({
-    signature: is<<T extends MemoryName>(pointer: Pointer<T>) => void>(),
+    signature: calls<<T extends MemoryName>(pointer: Pointer<T>) => void>(),
     takes: { pointer: pointerIn('global') },
     alone: {},
     // No "memory" clobber, for it reads nothing.

@@ -7,7 +7,7 @@ import type { Scope } from '../expression.js';
 import type { Pointer, u32, u64 } from '../language.js';
 import { scope } from './memory.js';
 import { choice, like, operation, pointer, value } from './operation.js';
-import { is } from './parts.js';
+import { calls } from './parts.js';
 
 const cuda = (): never => {
   throw new HeddleError('HEDDLE_PRINT', 'what a network does has no CUDA');
@@ -20,7 +20,7 @@ export const network = {
      * acquires a release signal behind them says so, the source may not be written again.
      */
     put: operation({
-      signature: is<(to: Pointer<'u8'>, from: Pointer<'u8'>, bytes: u32) => void>(),
+      signature: calls<(to: Pointer<'u8'>, from: Pointer<'u8'>, bytes: u32) => void>(),
       takes: { to: pointer('u8'), from: pointer('u8'), bytes: value('u32') },
       alone: { to: ['writes'], from: ['reads'] },
       twinOnly: true,
@@ -34,7 +34,7 @@ export const network = {
      */
     signal: operation({
       signature:
-        is<
+        calls<
           (
             pointer: Pointer<'u64'>,
             value: u64,

@@ -5,8 +5,8 @@
  */
 import type { Expr } from '../expression.js';
 import type { ComputeName, MemoryName, Space, ValueName } from '../types.js';
-import type { Machine, Together } from './machine.js';
-import { type Helpers, is, type Signature } from './parts.js';
+import type { SimRequests, Together } from './machine.js';
+import { calls, type Helpers, type Signature } from './parts.js';
 
 export const value = (...types: readonly [ValueName, ...ValueName[]]) =>
   ({ kind: 'value', types, otherwise: undefined as number | undefined }) as const;
@@ -88,7 +88,7 @@ export interface Operation<
   readonly named?: string;
   /** A helper that is called with the operands in their order; or what makes the text. `used`: somebody reads the result. */
   readonly cuda: string | Print<Fields<Takes, Options>>;
-  simulate(effect: Fields<Takes, Options>, machine: Machine): void;
+  simulate(effect: Fields<Takes, Options>, machine: SimRequests): void;
   /** Makes of what the lanes of a warp bring what they get, once all have come. */
   readonly together?: Together;
   /** The mistake in operands that are each as they must be, in words. */
@@ -158,5 +158,5 @@ export function operation<
   Call = () => void,
   const Options extends Operands = Record<never, Operand>,
 >(entry: Given<Operation<Takes, Options, Call>>): Operation<Takes, Options, Call> {
-  return { signature: is<Call>(), takes: {} as Takes, returns: 'void', ...entry };
+  return { signature: calls<Call>(), takes: {} as Takes, returns: 'void', ...entry };
 }

@@ -4,7 +4,7 @@
 export interface Signature<Call> {
   readonly call?: Call;
 }
-export const is = <Call>(): Signature<Call> => ({});
+export const calls = <Call>(): Signature<Call> => ({});
 
 /** The definitions at the head of a program. `DEVICE` in their texts stands for the qualifiers of functions. */
 export interface Helpers {

@@ -5,7 +5,7 @@
 import type { Constant } from '../arithmetic.js';
 import type { f32, i32, u32, u64 } from '../language.js';
 import type { ComputeName, ValueName } from '../types.js';
-import { is, type Signature } from './parts.js';
+import { calls, type Signature } from './parts.js';
 
 interface Form<Call = (...operands: never[]) => Constant> {
   /** Computes with values as the simulator's registers hold them: u32, like i32, as bitwise operators leave it. */
@@ -25,7 +25,7 @@ interface PureOperation<Call = unknown> {
 const of = <Call extends (...operands: never[]) => Constant>(
   type: ComputeName,
   form: Form<Call>,
-): PureOperation<Call> => ({ signature: is<Call>(), forms: { [type]: form } });
+): PureOperation<Call> => ({ signature: calls<Call>(), forms: { [type]: form } });
 
 /** The smaller or the larger of two: of f32 as fminf and fmaxf, where a NaN loses against a number, and -0 is less than +0. */
 function extreme(name: 'min' | 'max', u32: Compute<u32>, u64: Compute<u64>, f32: Compute<f32>) {
@@ -35,7 +35,7 @@ function extreme(name: 'min' | 'max', u32: Compute<u32>, u64: Compute<u64>, f32:
   return result;
 }`;
   return {
-    signature: is<<T extends i32 | u32 | u64 | f32>(a: T, b: T) => T>(),
+    signature: calls<<T extends i32 | u32 | u64 | f32>(a: T, b: T) => T>(),
     forms: {
       i32: { compute: Math[name], cuda: name },
       u32: { compute: u32, cuda: name },

@@ -7,7 +7,7 @@ import type { i32, Pointer, TensorMap, Tiles, u32 } from '../language.js';
 import { showTile } from '../tile.js';
 import type { Tile, TileName } from '../types.js';
 import { coordinates, map, operation, pointerIn, tiles, value } from './operation.js';
-import { is } from './parts.js';
+import { calls } from './parts.js';
 
 /** The first element of a box, the outermost dimension first. */
 type At<R> = R extends 3
@@ -68,7 +68,7 @@ export const tensors = {
     /** A box to a tile; its bytes complete on the mbarrier. */
     load: operation({
       signature:
-        is<
+        calls<
           <T extends TileName, R extends 2 | 3>(
             to: Tiles<T>,
             map: TensorMap<T, R>,
@@ -89,7 +89,7 @@ export const tensors = {
      */
     multicast: operation({
       signature:
-        is<
+        calls<
           <T extends TileName, R extends 2 | 3>(
             to: Tiles<T>,
             map: TensorMap<T, R>,
@@ -108,7 +108,9 @@ export const tensors = {
     /** A tile to a box, as part of the thread's bulk group: `g.bulk.commit` and `.wait` know when it is done. */
     store: operation({
       signature:
-        is<<T extends TileName, R extends 2 | 3>(map: TensorMap<T, R>, at: At<R>, from: Tiles<T>) => void>(),
+        calls<
+          <T extends TileName, R extends 2 | 3>(map: TensorMap<T, R>, at: At<R>, from: Tiles<T>) => void
+        >(),
       takes: { map, at: coordinates, from: tiles },
       cuda: (effect, { call }) => call(store(effect.at.length), effect),
       refuses: ({ from, map }) => differ(from, map),
@@ -117,7 +119,7 @@ export const tensors = {
     }),
     /** Brings the map to where the copy engine looks for it. It is no access, and only saves time. */
     prefetch: operation({
-      signature: is<<T extends TileName, R extends 2 | 3>(map: TensorMap<T, R>) => void>(),
+      signature: calls<<T extends TileName, R extends 2 | 3>(map: TensorMap<T, R>) => void>(),
       takes: { map },
       cuda: `DEVICE void tensor_prefetch(const HeddleTensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");

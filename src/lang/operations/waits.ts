@@ -7,7 +7,7 @@ import type { Scope } from '../expression.js';
 import type { bool, Pointer, u32, u64, v16 } from '../language.js';
 import { scope } from './memory.js';
 import { choice, looksOnce, operation, optional, pointer, value } from './operation.js';
-import { is } from './parts.js';
+import { calls } from './parts.js';
 import { accessed, load, suffix } from './ptx.js';
 
 const allBits = 0xffff_ffff;
@@ -33,7 +33,7 @@ export const waits = {
    */
   awaitEpoch: operation({
     signature:
-      is<
+      calls<
         (
           pointer: Pointer<'u32'> | Pointer<'u64'>,
           epoch: u32,
@@ -82,7 +82,7 @@ export const waits = {
   /** Waits until the last u32 of the 16 bytes there differs from `empty`; single-copy atomic, relaxed. */
   awaitFilled: operation({
     signature:
-      is<
+      calls<
         (pointer: Pointer<'v16'>, empty: u32, options: { readonly scope: Scope; readonly limit: u32 }) => v16
       >(),
     takes: { pointer: pointer('v16'), empty: value('u32') },
@@ -110,7 +110,7 @@ export const waits = {
 
   /** The GPU's clock in nanoseconds (%globaltimer). */
   clock: operation({
-    signature: is<() => u64>(),
+    signature: calls<() => u64>(),
     returns: 'u64',
     alone: {},
     named: 'now',
@@ -122,7 +122,7 @@ export const waits = {
   }),
 
   sleep: operation({
-    signature: is<(nanoseconds: u32) => void>(),
+    signature: calls<(nanoseconds: u32) => void>(),
     takes: { nanoseconds: value('u32') },
     alone: {},
     cuda: ({ nanoseconds }, { args }) => `__nanosleep(${args(nanoseconds)})`,

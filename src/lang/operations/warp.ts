@@ -4,7 +4,7 @@ import type { bool, f32, i32, u32 } from '../language.js';
 import type { Together } from './machine.js';
 import { matrixWords } from './matrices.js';
 import { like, operation, type Text, value } from './operation.js';
-import { is } from './parts.js';
+import { calls } from './parts.js';
 
 const ofWarp = (intrinsic: string, { prelude, args }: Text, ...operands: readonly Expr[]): string =>
   `${intrinsic}(${[prelude.use('full_warp'), args(...operands)].join(', ')})`;
@@ -60,7 +60,7 @@ export const shuffles: Readonly<Record<Mode, Complete>> = {
 /** The value of another lane, which `mode` names; of this one where there is no such lane. */
 const shuffle = <Call>(intrinsic: string, mode: Mode) =>
   operation({
-    signature: is<Call>(),
+    signature: calls<Call>(),
     takes: { value: value('i32', 'u32', 'f32'), lane: value('u32') },
     returns: like('value'),
     named: 'shuffled',
@@ -114,7 +114,7 @@ export const warp = {
   shuffleUp: shuffle<<T extends i32 | u32 | f32>(value: T, by: u32) => T>('__shfl_up_sync', 'up'),
   /** Bit i: lane i said true. */
   ballot: operation({
-    signature: is<(test: bool) => u32>(),
+    signature: calls<(test: bool) => u32>(),
     takes: { test: value('bool') },
     returns: 'u32',
     named: 'ballot',
@@ -123,7 +123,7 @@ export const warp = {
     together: { complete: votes },
   }),
   any: operation({
-    signature: is<(test: bool) => bool>(),
+    signature: calls<(test: bool) => bool>(),
     takes: { test: value('bool') },
     returns: 'bool',
     named: 'any',
@@ -133,7 +133,7 @@ export const warp = {
   }),
   /** Mask of the lanes that hold the same value. */
   match: operation({
-    signature: is<(value: i32 | u32) => u32>(),
+    signature: calls<(value: i32 | u32) => u32>(),
     takes: { value: value('u32', 'i32') },
     returns: 'u32',
     named: 'matching',

@@ -9,7 +9,7 @@ import type { Expr } from '../expression.js';
 import type { bool, Registers, Tiles } from '../language.js';
 import { showTile } from '../tile.js';
 import { array, count, operation, tiles, value } from './operation.js';
-import { type Helpers, is } from './parts.js';
+import { calls, type Helpers } from './parts.js';
 import { tileOf } from './tensors.js';
 
 /** Rows of a, and of the sums, of a warp group. */
@@ -113,7 +113,9 @@ DEVICE void wgmma_fence(f32 (&... sums)[n]) {
    */
   multiply: operation({
     signature:
-      is<<T extends 'bf16' | 'e4m3'>(sum: Registers<'f32'>, a: Tiles<T>, b: Tiles<T>, begin: bool) => void>(),
+      calls<
+        <T extends 'bf16' | 'e4m3'>(sum: Registers<'f32'>, a: Tiles<T>, b: Tiles<T>, begin: bool) => void
+      >(),
     takes: { sum: array('f32'), a: tiles, b: tiles, begin: value('bool') },
     cuda(effect, { prelude, call }) {
       const { rows, type, swizzle } = tileOf(effect.b);
@@ -139,7 +141,7 @@ DEVICE void wgmma_fence(f32 (&... sums)[n]) {
 
   /** Waits until at most `pending` groups of this thread are unfinished: the sums of the others are its own again, and their a and b are read. */
   wait: operation({
-    signature: is<(pending: number) => void>(),
+    signature: calls<(pending: number) => void>(),
     takes: { pending: count('the number of pending groups', 7) },
     cuda(effect, { prelude, heldAt }) {
       prelude.add(hold);

@@ -1,17 +1,17 @@
 import { expect, it } from 'vitest';
 import { createReports } from '../../../src/net/fabric/core/reports.js';
-import { createShared, eventWords, peerLost, word } from '../../../src/net/fabric/core/shared.js';
+import { controlWord, createShared, eventWords, peerLost } from '../../../src/net/fabric/core/shared.js';
 
 function reports(bell = 0) {
   const shared = createShared(4);
   const control = new Int32Array(shared.control);
-  control[word.bell] = bell;
+  control[controlWord.bell] = bell;
   /** The caller sleeps until `more` things have happened. */
   const sleep = (more: number) => {
-    control[word.wakeAt] = control[word.bell]! + more;
-    control[word.callerSleeps] = 1;
+    control[controlWord.wakeAt] = control[controlWord.bell]! + more;
+    control[controlWord.callerSleeps] = 1;
   };
-  const asleep = () => control[word.callerSleeps] === 1;
+  const asleep = () => control[controlWord.callerSleeps] === 1;
   return { shared, control, sleep, asleep, reports: createReports(shared) };
 }
 
@@ -36,7 +36,7 @@ it('a loss wakes it, however much is still lacking', () => {
     core.ring();
     expect(asleep()).toBe(false);
     if (lose === 'peerLost') expect(new Int32Array(shared.peers)[2]).toBe(peerLost);
-    else expect(control[word.immediatesLost]).toBe(1);
+    else expect(control[controlWord.immediatesLost]).toBe(1);
   }
 });
 
@@ -57,9 +57,9 @@ it('an operation ends with its last request, and with its first error', () => {
   new Int32Array(shared.remaining)[2] = 3;
   core.requestEnded(2, 0, 0);
   core.requestEnded(2, 1, 110);
-  expect(control[word.eventTail]).toBe(0);
+  expect(control[controlWord.eventTail]).toBe(0);
   core.requestEnded(2, 0, 5);
-  expect(control[word.eventTail]).toBe(1);
+  expect(control[controlWord.eventTail]).toBe(1);
   expect([...events.subarray(0, 3)]).toEqual([2, 110, 1]);
   expect([...new Int32Array(shared.peers, 0, 4)]).toEqual([0, 2, 0, 1]);
   // The ticket serves again, without the error of before.

@@ -10,13 +10,13 @@ import {
   type Expr,
   type FenceOrder,
   type IrType,
-  type Machine,
   type OperationEffect,
   type OperationName,
   type Order,
   operations,
   type Pause,
   type Scope,
+  type SimRequests,
   type Space,
   type Stmt,
   type Variable,
@@ -44,7 +44,7 @@ const views: Readonly<Record<MemoryType, readonly [string, number]>> = {
   v16: ['i32', 2],
 };
 
-export class Effects implements Machine {
+export class Effects implements SimRequests {
   site = 0;
   /** The effect that is printed, and where its result goes. */
   #op: OperationName = 'barrier';

@@ -15,7 +15,7 @@ import { Lane, type Target } from './lane.js';
 import { createRegions } from './regions.js';
 import { createReports } from './reports.js';
 import { field, kept, phase, Requests, two32 } from './requests.js';
-import { command, ringMask, type Shared, transferHeader, word } from './shared.js';
+import { command, controlWord, ringMask, type Shared, transferHeader } from './shared.js';
 
 /** The data with which the thread that drives libfabric starts. */
 export interface CoreOptions {
@@ -152,12 +152,12 @@ export function createCore(options: CoreOptions) {
 
   /** Whether the caller has written nothing that was not taken. */
   function nothingToTake(): boolean {
-    return Atomics.load(control, word.commandTail) === commandHead;
+    return Atomics.load(control, controlWord.commandTail) === commandHead;
   }
 
   /** Takes and posts what the caller has written. */
   function takeCommands(): boolean {
-    const tail = Atomics.load(control, word.commandTail);
+    const tail = Atomics.load(control, controlWord.commandTail);
     if (tail === commandHead) return false;
     for (let taken = 0; taken < commandsPerRound && commandHead !== tail; taken++) {
       const at = commandHead;
@@ -175,7 +175,7 @@ export function createCore(options: CoreOptions) {
       }
       commandHead = further === 0 ? (triple + 3) | 0 : triple;
     }
-    Atomics.store(control, word.commandHead, commandHead);
+    Atomics.store(control, controlWord.commandHead, commandHead);
     return true;
   }
 

@@ -1,4 +1,4 @@
-import { eventWords, peerLost, type Shared, word } from './shared.js';
+import { controlWord, eventWords, peerLost, type Shared } from './shared.js';
 
 /** The messages of the core to the caller: ends of operations, losses of peers, and that there is something to look at. */
 export function createReports(shared: Shared) {
@@ -8,12 +8,12 @@ export function createReports(shared: Shared) {
   const remaining = new Int32Array(shared.remaining);
   const peerWords = new Int32Array(shared.peers);
   const mask = remaining.length - 1;
-  /** Of each operation under way, what went wrong first: the error number, and the peer that it is about. */
+  /** The first failure of each operation under way: the error number, and the peer that it is about. */
   const failures = new Int32Array(remaining.length * 2);
   let tail = 0;
   /** The events since the bell was last rung, and how often it was rung for one thing. */
   let happened = 0;
-  let bell = control[word.bell]!;
+  let bell = control[controlWord.bell]!;
   /** Whether something happened that ends every wait at once, such as the loss of a peer, however many events the wait still lacks. */
   let urgent = false;
 
@@ -35,7 +35,7 @@ export function createReports(shared: Shared) {
       events[at + 2] = failures[2 * ticket + 1]!;
       failures[2 * ticket] = 0;
       tail = (tail + 1) | 0;
-      Atomics.store(control, word.eventTail, tail);
+      Atomics.store(control, controlWord.eventTail, tail);
     }
     happened++;
   }
@@ -53,7 +53,7 @@ export function createReports(shared: Shared) {
 
   /** An immediate for which there is no counter left has landed: the engine is of no use any more. */
   function immediateLost(): void {
-    Atomics.store(control, word.immediatesLost, 1);
+    Atomics.store(control, controlWord.immediatesLost, 1);
     happened++;
     urgent = true;
   }
@@ -63,12 +63,12 @@ export function createReports(shared: Shared) {
     if (happened === 0) return;
     bell = (bell + happened) | 0;
     happened = 0;
-    Atomics.store(control, word.bell, bell);
-    if (Atomics.load(control, word.callerSleeps) === 0) return;
-    if (!urgent && ((bell - Atomics.load(control, word.wakeAt)) | 0) < 0) return;
+    Atomics.store(control, controlWord.bell, bell);
+    if (Atomics.load(control, controlWord.callerSleeps) === 0) return;
+    if (!urgent && ((bell - Atomics.load(control, controlWord.wakeAt)) | 0) < 0) return;
     urgent = false;
-    Atomics.store(control, word.callerSleeps, 0);
-    Atomics.notify(control, word.callerSleeps);
+    Atomics.store(control, controlWord.callerSleeps, 0);
+    Atomics.notify(control, controlWord.callerSleeps);
   }
 
   return { requestEnded, landed, peerLost: loseAPeer, immediateLost, ring };

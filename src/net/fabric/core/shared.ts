@@ -6,7 +6,7 @@ import { ImmediateQueue, ImmediateTable } from './immediates.js';
  * so a sequentially consistent store of its tail publishes everything written before it.
  */
 export interface Shared {
-  /** Control words, at the indices of `word`. */
+  /** Control words, at the indices of `controlWord`. */
   readonly control: SharedArrayBuffer;
   /** Commands, as 64-bit floats: they hold addresses, lengths and 32-bit numbers exactly. */
   readonly commands: SharedArrayBuffer;
@@ -16,12 +16,12 @@ export interface Shared {
   readonly remaining: SharedArrayBuffer;
   /** Two words a peer: its state, and how many of its requests have ended (modulo 2^32). */
   readonly peers: SharedArrayBuffer;
-  /** Those that have landed: a table that counts them, or a queue that lists them. */
+  /** Immediates that have landed: a table that counts them, or a queue that lists them. */
   readonly immediates: SharedArrayBuffer;
 }
 
 /** Indices into the control words, a cache line apart where two threads write them. */
-export const word = {
+export const controlWord = {
   commandTail: 0,
   commandHead: 16,
   eventTail: 32,
@@ -49,7 +49,8 @@ export const stopping = 1;
 export const closing = 2;
 
 /** Where the core's thread says that it has stopped, and that it has closed. */
-export const stoppedWord = ({ control }: Shared): Int32Array => new Int32Array(control, 4 * word.stopped, 1);
+export const stoppedWord = ({ control }: Shared): Int32Array =>
+  new Int32Array(control, 4 * controlWord.stopped, 1);
 
 /** An event: ticket, error number (0 for success), peer that it is about. */
 export const eventWords = 4;
@@ -86,7 +87,7 @@ const queuedImmediates = 4096;
 /** `immediates`: how many different ones the table has room for; null for a queue. */
 export function createShared(immediates: number | null): Shared {
   return {
-    control: new SharedArrayBuffer(word.count * 4),
+    control: new SharedArrayBuffer(controlWord.count * 4),
     commands: new SharedArrayBuffer(commandWords * 8),
     // An operation ends once, so a ring as long as the tickets never overflows.
     events: new SharedArrayBuffer(operations * eventWords * 4),

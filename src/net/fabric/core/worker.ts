@@ -3,7 +3,7 @@ import { HeddleError, messageOf } from '../../../base/errors.js';
 import { stepDone, yieldProcessor } from '../../../base/native/index.js';
 import { libfabric } from '../libfabric/bindings.js';
 import { type Core, type CoreOptions, createCore } from './core.js';
-import { closing, stoppedWord, stopping, word } from './shared.js';
+import { closing, controlWord, stoppedWord, stopping } from './shared.js';
 
 /**
  * The dedicated thread of an engine. It never returns to an event loop: one round after another, with the
@@ -40,8 +40,8 @@ const control = new Int32Array(options.shared.control);
 
 function reply(answer: ControlReply): void {
   port.postMessage(answer);
-  Atomics.add(control, word.reply, 1);
-  Atomics.notify(control, word.reply);
+  Atomics.add(control, controlWord.reply, 1);
+  Atomics.notify(control, controlWord.reply);
 }
 
 function failed(error: unknown): ControlReply {
@@ -68,8 +68,8 @@ function run(core: Core): void {
   let idle = 0;
   let napMs = shortestNapMs;
   let served = 0;
-  while (Atomics.load(control, word.stop) === 0) {
-    const requested = Atomics.load(control, word.request);
+  while (Atomics.load(control, controlWord.stop) === 0) {
+    const requested = Atomics.load(control, controlWord.request);
     if (requested !== served) {
       served = requested;
       serve(core);
@@ -80,18 +80,19 @@ function run(core: Core): void {
     } else if (++idle > spins) {
       if (idle < spins + yields) yieldProcessor();
       else {
-        Atomics.store(control, word.coreSleeps, 1);
-        if (core.nothingToTake() && Atomics.load(control, word.request) === served) {
-          Atomics.wait(control, word.coreSleeps, 1, napMs);
+        Atomics.store(control, controlWord.coreSleeps, 1);
+        if (core.nothingToTake() && Atomics.load(control, controlWord.request) === served) {
+          Atomics.wait(control, controlWord.coreSleeps, 1, napMs);
         }
-        Atomics.store(control, word.coreSleeps, 0);
+        Atomics.store(control, controlWord.coreSleeps, 0);
         napMs = Math.min(napMs * 2, longestNapMs);
         core.tick();
       }
     }
   }
   stepDone(stoppedWord(options.shared), stopping);
-  while (Atomics.load(control, word.stop) !== closing) Atomics.wait(control, word.stop, stopping);
+  while (Atomics.load(control, controlWord.stop) !== closing)
+    Atomics.wait(control, controlWord.stop, stopping);
   core.close();
 }
 

@@ -3,7 +3,7 @@ import { MessageChannel, receiveMessageOnPort } from 'node:worker_threads';
 import { HeddleError } from '../../../base/errors.js';
 import { endOrderly, startThread, yieldProcessor } from '../../../base/native/index.js';
 import { type Core, type CoreOptions, createCore } from '../core/core.js';
-import { closing, stoppedWord, stopping, word } from '../core/shared.js';
+import { closing, controlWord, stoppedWord, stopping } from '../core/shared.js';
 import type { ControlReply, ControlRequest, WorkerData } from '../core/worker.js';
 
 /** The methods of a core that set things up; they are called rarely and answer before the call returns. */
@@ -27,7 +27,7 @@ export interface Driver {
    * the core needs no time for what is awaited. `idle` counts the calls since anything happened. True when it slept.
    */
   pause(idle: number, heard: number, missing: number): boolean;
-  /** The same without blocking. */
+  /** Waits as `pause` does, without blocking this thread. */
   rest(idle: number, heard: number, missing: number): Promise<void>;
   close(): Promise<void>;
 }
@@ -91,15 +91,15 @@ export async function startWorker(options: CoreOptions, onDeath: (error: Error) 
    */
   function fallAsleep(heard: number, missing: number): boolean {
     const wakeAt = (heard + Math.min(missing, mostMissing)) | 0;
-    Atomics.store(control, word.wakeAt, wakeAt);
-    Atomics.store(control, word.callerSleeps, 1);
-    return ((Atomics.load(control, word.bell) - wakeAt) | 0) < 0;
+    Atomics.store(control, controlWord.wakeAt, wakeAt);
+    Atomics.store(control, controlWord.callerSleeps, 1);
+    return ((Atomics.load(control, controlWord.bell) - wakeAt) | 0) < 0;
   }
 
   function wakeUp(): void {
-    Atomics.store(control, word.callerSleeps, 0);
+    Atomics.store(control, controlWord.callerSleeps, 0);
     // A blocking wait may have begun while an asynchronous one slept, and has overwritten `wakeAt`: so that one is woken, and looks again.
-    Atomics.notify(control, word.callerSleeps);
+    Atomics.notify(control, controlWord.callerSleeps);
   }
 
   return {
@@ -107,14 +107,14 @@ export async function startWorker(options: CoreOptions, onDeath: (error: Error) 
     call(method, ...args) {
       const request: ControlRequest = { method, args };
       port.postMessage(request);
-      Atomics.add(control, word.request, 1);
+      Atomics.add(control, controlWord.request, 1);
       wake(control);
       for (const begun = performance.now(); ; ) {
-        const seen = Atomics.load(control, word.reply);
+        const seen = Atomics.load(control, controlWord.reply);
         const answer = receiveMessageOnPort(port);
         if (answer !== undefined)
           return unwrap(answer.message as ControlReply) as ReturnType<Core[typeof method]>;
-        Atomics.wait(control, word.reply, seen, controlTimeoutMs);
+        Atomics.wait(control, controlWord.reply, seen, controlTimeoutMs);
         if (performance.now() - begun > controlTimeoutMs) {
           throw new HeddleError('HEDDLE_FABRIC', `the engine's thread did not answer ${method}`);
         }
@@ -122,7 +122,7 @@ export async function startWorker(options: CoreOptions, onDeath: (error: Error) 
     },
     commandsWritten: () => wake(control),
     progress: () => false,
-    heard: () => Atomics.load(control, word.bell),
+    heard: () => Atomics.load(control, controlWord.bell),
     pause(idle, heard, missing) {
       // Spinning takes a processor away from somebody, so it is for the last moment of a wait.
       if (missing <= 1 && idle < spinsBeforePause) return false;
@@ -130,13 +130,13 @@ export async function startWorker(options: CoreOptions, onDeath: (error: Error) 
         yieldProcessor();
         return false;
       }
-      if (fallAsleep(heard, missing)) Atomics.wait(control, word.callerSleeps, 1, longestNapMs);
+      if (fallAsleep(heard, missing)) Atomics.wait(control, controlWord.callerSleeps, 1, longestNapMs);
       wakeUp();
       return true;
     },
     async rest(_idle, heard, missing) {
       if (fallAsleep(heard, missing)) {
-        const nap = Atomics.waitAsync(control, word.callerSleeps, 1, longestNapMs);
+        const nap = Atomics.waitAsync(control, controlWord.callerSleeps, 1, longestNapMs);
         if (nap.async) await nap.value;
       }
       wakeUp();
@@ -152,15 +152,15 @@ export async function startWorker(options: CoreOptions, onDeath: (error: Error) 
 }
 
 function wake(control: Int32Array): void {
-  if (Atomics.load(control, word.coreSleeps) !== 0) {
-    Atomics.store(control, word.coreSleeps, 0);
-    Atomics.notify(control, word.coreSleeps);
+  if (Atomics.load(control, controlWord.coreSleeps) !== 0) {
+    Atomics.store(control, controlWord.coreSleeps, 0);
+    Atomics.notify(control, controlWord.coreSleeps);
   }
 }
 
 function tellCore(control: Int32Array, what: typeof stopping | typeof closing): void {
-  Atomics.store(control, word.stop, what);
-  Atomics.notify(control, word.stop);
+  Atomics.store(control, controlWord.stop, what);
+  Atomics.notify(control, controlWord.stop);
   wake(control);
 }
 

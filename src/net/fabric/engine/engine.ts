@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { DisposedError, HeddleError, requireInteger } from '../../../base/errors.js';
 import type { CoreOptions } from '../core/core.js';
 import { ImmediateQueue, ImmediateTable, tableFull } from '../core/immediates.js';
-import { word } from '../core/shared.js';
+import { controlWord } from '../core/shared.js';
 import { type EngineAddress, encodeAddress, machineId } from '../libfabric/address.js';
 import type { FabricDevice } from '../libfabric/provider.js';
 import { Counter, ImmediateCounter } from './counters.js';
@@ -160,7 +160,7 @@ export class TransferEngine implements Waitable {
     return counter;
   }
 
-  /** Of an engine that lists them: the oldest immediate that has landed, which is taken by this; -1 where there is none. */
+  /** Takes the oldest immediate that has landed, of an engine that lists them; -1 where there is none. */
   nextImmediate(): number {
     if (this.#arrivals === null)
       throw new HeddleError(
@@ -205,7 +205,7 @@ export class TransferEngine implements Waitable {
   poll(): boolean {
     // A closed engine has nothing left that could make progress; waits learn it from `broken`.
     const moved = this.#closing === null && this.driver.progress();
-    if (Atomics.load(this.#control, word.immediatesLost) !== 0) this.broken ??= tableFull();
+    if (Atomics.load(this.#control, controlWord.immediatesLost) !== 0) this.broken ??= tableFull();
     return this.#operations.drain() || moved;
   }
 

@@ -1,4 +1,4 @@
-import { eventWords, type Shared, word } from '../core/shared.js';
+import { controlWord, eventWords, type Shared } from '../core/shared.js';
 import { type Peer, PeerGroup, type Region } from './handles.js';
 
 /** How many operations were posted, and how they have ended. */
@@ -61,7 +61,7 @@ export function createOperations(
 
   /** Tells of every operation that has ended since the last call; true when there was one. */
   function drain(): boolean {
-    const tail = Atomics.load(control, word.eventTail);
+    const tail = Atomics.load(control, controlWord.eventTail);
     if (tail === eventHead) return false;
     while (eventHead !== tail) {
       const at = (eventHead & (capacity - 1)) * eventWords;

@@ -14,7 +14,7 @@ export type Peers = ReturnType<typeof createPeers>;
  */
 export function createPeers(driver: Driver, ours: EngineAddress, states: Int32Array, timeoutMs: number) {
   const all: Peer[] = [];
-  /** Of what commands write to. */
+  /** The next number of something that commands write to: a mailbox, a region or a group. */
   let nextPlace = 0;
 
   function add(address: Uint8Array, name?: string): Peer {

@@ -1,6 +1,6 @@
 import { ArgumentError, DisposedError, requireInteger } from '../../../base/errors.js';
 import type { CoreOptions } from '../core/core.js';
-import { command, commandWords, ringMask, transferHeader, word } from '../core/shared.js';
+import { command, commandWords, controlWord, ringMask, transferHeader } from '../core/shared.js';
 import { type Peer, type PeerGroup, Region } from './handles.js';
 import type { Operations, Tally } from './operations.js';
 import type { Peers } from './peers.js';
@@ -218,7 +218,7 @@ export function createPosting(
   /** Whether a command of `n` triples fits. */
   function hasPlace(n: number): boolean {
     const needed = transferHeader + 3 * n;
-    if (commandWords - ((tail - head) | 0) < needed) head = Atomics.load(control, word.commandHead);
+    if (commandWords - ((tail - head) | 0) < needed) head = Atomics.load(control, controlWord.commandHead);
     return commandWords - ((tail - head) | 0) >= needed;
   }
 
@@ -249,7 +249,7 @@ export function createPosting(
 
   function publish(end: number): void {
     tail = end | 0;
-    Atomics.store(control, word.commandTail, tail);
+    Atomics.store(control, controlWord.commandTail, tail);
     driver.commandsWritten();
   }
 

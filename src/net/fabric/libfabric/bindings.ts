@@ -109,7 +109,7 @@ export interface U64 {
   readonly high: number;
 }
 
-/** Of what a provider calls an endpoint's address, at most. */
+/** The most bytes of what a provider calls an endpoint's address. */
 export const maxAddressBytes = 512;
 
 /** Error numbers that the engine tells apart. */
