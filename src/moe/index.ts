@@ -23,10 +23,10 @@ export {
   requireCombineOutput,
   requireDispatchInputs,
 } from './rounds/inputs.js';
+export type { Statistics } from './rounds/layer-table.js';
 export type { Wire } from './rounds/loaded-plan.js';
 export { leastWindowBytes, type MemoryOptions, type MemoryPart, type MemoryUse } from './rounds/memory.js';
 export { type ExpertParallelOptions, fp8, mxfp8, type Row, row } from './rounds/options.js';
-export type { Statistics } from './rounds/placing.js';
 export * from './rounds/tensor.js';
 export * from './rounds/tuned.js';
 export { latestRank, type Waits } from './rounds/waits.js';

@@ -19,9 +19,9 @@ import {
 } from './moe-options.js';
 import { type MoveOptions, MovingWeights } from './moving-weights.js';
 import { alignRounds, ExpertParallel, roundsInside } from './rounds/expert-parallel.js';
+import type { Statistics } from './rounds/layer-table.js';
 import { type MemoryUse, memoryFor } from './rounds/memory.js';
 import { layerOf } from './rounds/options.js';
-import type { Statistics } from './rounds/placing.js';
 import { requireVectors, type Tensor, wrap } from './rounds/tensor.js';
 import { readWaits, type Waits } from './rounds/waits.js';
 import { routerShapeOf } from './router/index.js';

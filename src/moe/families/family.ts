@@ -109,6 +109,8 @@ export interface Plan {
   readonly wire: WirePlan | null;
   readonly phases: Readonly<Record<Phase, readonly Step[]>>;
   readonly received: ReceivedPlan;
+  /** Memory that each layer brings to its rounds, however many share the rest of the plan; null where a layer needs none. */
+  readonly ofLayer: BufferPlan | null;
   /** Null where no placement says where experts live; a family that has none refuses layers that are `placed`. */
   readonly placing: PlacingPlan | null;
   /** Four words of a window, as common/waits.ts has them. */
@@ -187,12 +189,11 @@ export interface ReceivedPlan {
 
 /** Where experts live, as kernels read it (common/places.ts). */
 export interface PlacingPlan {
-  readonly buffer: BufferPlan;
-  /** i32 [experts, lots]: the place that a route goes to. */
+  /** The layer's own, i32 [experts, lots]: the place that a route goes to. */
   readonly table: View;
   /** i32 [maxTokens, topK]: where the routes of this round went. Combine is given it as the round's `topkIds`. */
   readonly places: View;
-  /** u32 [2, experts]: routes that went to a place of the expert; those that went nowhere. */
+  /** The layer's own, u32 [2, experts]: routes that went to a place of the expert; those that went nowhere. */
   readonly counts: View;
 }
 
@@ -210,6 +211,8 @@ export interface Round {
   madeRows: number;
   scatter: number;
   routeWeights: number;
+  /** What the round's layer has of a PlacingPlan: the table, the places, the counts; nothing where there is none. */
+  placing: readonly number[];
 }
 
 /** A plan's memory, where it lies on this rank. */
@@ -239,7 +242,7 @@ type Bound = Window | readonly number[];
 
 /** By the parameter's name. */
 export type Bindings = {
-  readonly [N in 'win' | 'wire' | 'node' | 'placing' | 'rows' | 'out']?: Binding | undefined;
+  readonly [N in 'win' | 'wire' | 'node' | 'rows' | 'out']?: Binding | undefined;
 };
 
 type Setter = (...value: readonly (number | Window)[]) => void;
@@ -257,6 +260,9 @@ const perRound: Readonly<Record<string, (set: Setter, round: Round) => void>> = 
   madeRows: (set, { madeRows }) => set(0, madeRows),
   scatter: (set, { scatter }) => set(0, scatter),
   routeWeights: (set, { routeWeights }) => set(0, routeWeights),
+  placing(set, { placing }) {
+    for (let i = 0; i < placing.length; i++) set(i, placing[i]!);
+  },
 };
 
 function bind(set: Setter, binding: Exclude<Binding, string>, memory: PlanMemory): void {

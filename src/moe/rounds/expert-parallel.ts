@@ -25,6 +25,7 @@ import {
   requireCombineOutput,
   requireMadeRows,
 } from './inputs.js';
+import { LayerTable, type Statistics } from './layer-table.js';
 import { LoadedPlan } from './loaded-plan.js';
 import { layerHere, likelyMistake, missedInTheEnd, verdictOf } from './loss.js';
 import {
@@ -46,7 +47,6 @@ import {
   targetOf,
   waitMsOf,
 } from './options.js';
-import { type Placing, placingOf, type Statistics } from './placing.js';
 import type { Tensor } from './tensor.js';
 import { readWaits, type Waits } from './waits.js';
 
@@ -96,8 +96,8 @@ export class ExpertParallel<P extends string = string, S extends string = never>
   readonly #rounds: readonly RoundInFlight<P | S>[];
   /** Beside those of this process's other ranks. */
   readonly #layer: ReturnType<typeof layerHere>;
-  /** Null where experts were not placed. */
-  readonly #placing: Placing | null;
+  /** What rounds go by that are dispatched without another table. */
+  readonly #table: LayerTable;
   /** Which of them the next round takes. */
   #next = 0;
   #disposed = false;
@@ -111,7 +111,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
   #doneBefore = 0;
   #maskings = 0;
 
-  private constructor({ world, layer, split, choice, memory, rounds, waitMs, placing }: Made<P | S>) {
+  private constructor({ world, layer, split, choice, memory, rounds, waitMs, table }: Made<P | S>) {
     this.world = world;
     this.shape = layer;
     this.split = split;
@@ -123,7 +123,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     this.views = rounds.map(({ received }) => received);
     this.#rounds = rounds;
     this.#layer = layerHere(world.circle, rounds);
-    this.#placing = placing;
+    this.#table = table;
     this.#waitMs = waitMs;
   }
 
@@ -175,8 +175,8 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     const rounds: [RoundInFlight<Travels>, ...RoundInFlight<Travels>[]] = [await round()];
     if (inFlight === 2) rounds.push(await round());
     const loaded = rounds.map(({ loaded }) => loaded);
-    const placing = placement === undefined ? null : await placingOf(world, layer, loaded, placement);
-    const ep = new ExpertParallel({ world, layer, split, choice, memory, rounds, waitMs, placing });
+    const table = await LayerTable.create(world, layer, loaded, placement ?? null);
+    const ep = new ExpertParallel({ world, layer, split, choice, memory, rounds, waitMs, table });
     ep.#detach = await world.attach(layer.masks ? ep.#survivesLoss(agreed) : null);
     return ep;
   }
@@ -254,7 +254,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
 
   /** Where experts live for rounds that are dispatched from now on; null where they were not placed. */
   get placement(): Placement | null {
-    return this.#placing?.placement ?? null;
+    return this.#table.placement;
   }
 
   /**
@@ -265,13 +265,13 @@ export class ExpertParallel<P extends string = string, S extends string = never>
    */
   place(placement: Placement, stream: Stream): void {
     this.#requireReady('dispatch', stream);
-    this.#requirePlaced('place').place(placement, stream);
+    this.#table.place(placement, stream);
   }
 
   /** Routes by expert, of all ranks and all rounds that are before this on their streams. Every rank of the world calls it. */
   async statistics(stream: Stream): Promise<Statistics> {
     this.#requireReady('dispatch', stream);
-    return this.#requirePlaced('statistics').statistics(stream);
+    return this.#table.statistics(stream);
   }
 
   /**
@@ -328,6 +328,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     this.#disposed = true;
     this.#layer.forget();
     for (const round of this.#rounds) await round.close();
+    this.#table.free();
   }
 
   async #allAreHere(): Promise<boolean> {
@@ -343,7 +344,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     this.#requireReady('dispatch', stream);
     const round = this.#rounds[this.#next]!;
     round.require(call);
-    round.run(call, stream, inputs);
+    round.run(call, stream, { inputs, placing: this.#table.placing(this.#next) });
     this.#next = (this.#next + 1) % this.#rounds.length;
     return round;
   }
@@ -375,14 +376,6 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     throw new HeddleError(
       'HEDDLE_NOT_SPLIT',
       `${call} needs phases that are split; create the ExpertParallel with split: true`,
-    );
-  }
-
-  #requirePlaced(call: string): Placing {
-    if (this.#placing !== null) return this.#placing;
-    throw new HeddleError(
-      'HEDDLE_NOT_PLACED',
-      `${call} needs experts that are placed; create the ExpertParallel with a placement`,
     );
   }
 
@@ -463,9 +456,9 @@ export class ExpertParallel<P extends string = string, S extends string = never>
         this.#doneBefore = done;
         this.#loss = this.#repeat = null;
         begun = 0;
-        if (this.#placing === null) return;
+        if (this.placement === null) return;
         const stream = device.createStream();
-        this.#placing.place({ ...this.#placing.placement, places }, stream);
+        this.#table.place({ ...this.placement, places }, stream);
         await stream.synchronize();
         stream.dispose();
       },
@@ -506,5 +499,5 @@ interface Made<P extends string> {
   readonly memory: MemoryUse;
   readonly waitMs: number;
   readonly rounds: readonly [RoundInFlight<P>, ...RoundInFlight<P>[]];
-  readonly placing: Placing | null;
+  readonly table: LayerTable;
 }

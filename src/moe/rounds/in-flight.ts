@@ -65,15 +65,22 @@ const calls = {
 } as const satisfies Readonly<Record<string, { from: Stage; phases: readonly Phase[]; reaches: Stage }>>;
 export type Call = keyof typeof calls;
 
+/** What a round begins with: what the caller brings, and what its layer does. */
+interface Begins extends Pick<Round, 'placing'> {
+  readonly inputs: DispatchInputs;
+}
+
 export class RoundInFlight<P extends string = string> {
   readonly received: Received<P>;
   /** The results of the round's calls so far. */
   readonly brings: Round = {
     ...{ tokens: 0, topkIds: 0, topkWeights: 0, rows: [], out: 0 },
-    ...{ made: 0, madeRows: 0, scatter: 0, routeWeights: 0 },
+    ...{ made: 0, madeRows: 0, scatter: 0, routeWeights: 0, placing: [] },
   };
   /** Whether a round was not all on one stream; then an event must order its halves, which nobody here sees. */
   changedStreams = false;
+  /** Where dispatch notes the places of routes; null where experts are not placed. */
+  readonly #places: number | null;
   #stage: Stage = 'combined';
   /** The result of the last call. */
   #handle: unknown = null;
@@ -87,6 +94,8 @@ export class RoundInFlight<P extends string = string> {
     rows: Readonly<Record<string, Row>>,
   ) {
     this.received = receivedOf(loaded, rows);
+    const { placing } = loaded.plan;
+    this.#places = placing && loaded.tensor(placing.places).data;
   }
 
   get underWay(): boolean {
@@ -134,16 +143,18 @@ export class RoundInFlight<P extends string = string> {
     brings.routeWeights = made.weights.data;
   }
 
-  /** Enqueues what a call consists of; one that begins a round takes its inputs. A call that throws leaves the round where it was. */
-  run(call: Call, stream: Stream, inputs?: DispatchInputs): void {
+  /** Enqueues what a call consists of; one that begins a round takes what it begins with. A call that throws leaves the round where it was. */
+  run(call: Call, stream: Stream, begins?: Begins): void {
     const { from, phases, reaches } = calls[call];
-    const { placing } = this.loaded.plan;
     // Combine goes by the places to which dispatch sent the tokens, even if another placement holds by now.
-    if (this.underWay && placing !== null) this.brings.topkIds = this.loaded.tensor(placing.places).data;
+    if (this.underWay && this.#places !== null) this.brings.topkIds = this.#places;
     // Not inRange, whose function would be made anew for each call.
     const heard = openRange(call, stream);
     try {
-      if (from === 'combined') this.inputs.take(inputs!, this.brings, stream);
+      if (from === 'combined') {
+        this.inputs.take(begins!.inputs, this.brings, stream);
+        this.brings.placing = begins!.placing;
+      }
       this.loaded.run(phases, this.brings, stream);
     } finally {
       heard?.leave();

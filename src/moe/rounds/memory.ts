@@ -95,14 +95,18 @@ export function memoryFor(options: MemoryOptions): MemoryUse {
 
 /** The memory of the layer's plan, once for each round in flight. `placement`: where its wire's messages lie. */
 export function memoryOf(
-  { windows, wire, buffers }: Plan,
+  { windows, wire, buffers, ofLayer }: Plan,
   options: ExpertParallelOptions,
   placement: Placement = 'host',
 ): MemoryUse {
   const once: MemoryPart[] = [
     ...windows.flatMap((window) => sectionsOf(window)),
     ...(wire === null ? [] : sectionsOf(wire, placement === 'host' ? wire.layout.bytes : wire.front)),
-    ...buffers.map(({ purpose, bytes }) => ({ purpose, section: null, bytes })),
+    ...[...buffers, ...(ofLayer === null ? [] : [ofLayer])].map(({ purpose, bytes }) => ({
+      purpose,
+      section: null,
+      bytes,
+    })),
   ];
   return useOf(once.map((part) => ({ ...part, bytes: roundsOf(options) * part.bytes })));
 }

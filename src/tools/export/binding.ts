@@ -45,7 +45,7 @@ export function binder(plan: Plan, layer: Layer) {
     ),
     out: name({ from: 'out' }),
     // `exportPlan` refuses layers whose combine takes these.
-    ...{ made: 0, madeRows: 0, scatter: 0, routeWeights: 0 },
+    ...{ made: 0, madeRows: 0, scatter: 0, routeWeights: 0, placing: [] },
   };
 
   return async (step: Step) => {

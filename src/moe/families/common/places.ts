@@ -6,40 +6,42 @@
  *
  * | part | written by | read by | free for the next round because |
  * | --- | --- | --- | --- |
- * | table | the host, between launches | dispatch | the copy and the launches are on one stream |
- * | places | dispatch | combine | the next dispatch is behind combine on the stream |
+ * | table | the host, between launches | dispatch | the copy and the launches of its layer are on one stream |
+ * | places | dispatch | combine | the next dispatch, of whichever layer, is behind combine on the stream |
  * | counts | dispatch adds | the host | they only grow |
+ *
+ * The table and the counts are a layer's own, the places are shared by all layers whose rounds follow each other.
  */
 import { device, list, pointer } from '../../../lang/index.js';
 import { type Layer, lotCount, sharing } from '../../layer/index.js';
-import type { BufferPlan, PlacingPlan, PlanMemory, View } from '../family.js';
+import type { BufferPlan, PlacingPlan, View } from '../family.js';
 
 /** The arguments of kernels that read routes: the table, the places, the counts; nothing where ids are places. */
-export const placingParam = ({ placed }: Layer) =>
-  list(pointer('i32'), placed === undefined ? 0 : placingParts.length);
+export const placingParam = ({ placed }: Layer) => list(pointer('i32'), placed === undefined ? 0 : 3);
 
-const placingParts = ['table', 'places', 'counts'] as const;
-
-/** The memory of it; null where there is no placement. */
-export function placingPlan({ placed, maxTokens, topK }: Layer): PlacingPlan | null {
-  if (placed === undefined) return null;
-  const lengths = { table: placed * lotCount, places: maxTokens * topK, counts: 2 * placed };
-  const all = lengths.table + lengths.places + lengths.counts;
-  const buffer: BufferPlan = { kind: 'buffer', purpose: 'placement', bytes: 4 * all };
-  const view = (offset: number, dtype: 'i32' | 'u32', length: number): View => ({
-    ...{ in: buffer, offset: 4 * offset, dtype, shape: [length] },
+/** The memory of it: what is a layer's own, what layers share, and the parts of both. */
+export function placingMemory({ placed = 0, maxTokens, topK }: Layer) {
+  const buffer = (purpose: string, words: number): BufferPlan => ({
+    kind: 'buffer',
+    purpose,
+    bytes: 4 * words,
   });
-  return {
-    buffer,
-    table: view(0, 'i32', lengths.table),
-    places: view(lengths.table, 'i32', lengths.places),
-    counts: view(lengths.table + lengths.places, 'u32', lengths.counts),
+  const table = placed * lotCount;
+  const counts = 2 * placed;
+  const ofLayer = buffer('placement', table + counts);
+  const shared = buffer('places of routes', maxTokens * topK);
+  const view = (of: BufferPlan, dtype: 'i32' | 'u32', start: number, length: number): View => ({
+    ...{ in: of, offset: 4 * start, dtype, shape: [length] },
+  });
+  const placing: PlacingPlan = {
+    table: view(ofLayer, 'i32', 0, table),
+    places: view(shared, 'i32', 0, maxTokens * topK),
+    counts: view(ofLayer, 'u32', table, counts),
   };
+  return placed === 0
+    ? { ofLayer: null, buffers: [], placing: null }
+    : { ofLayer, buffers: [shared], placing };
 }
-
-/** The parts of it, as kernels take them. */
-export const placingAddresses = (placing: PlacingPlan | null) => (memory: PlanMemory) =>
-  placing === null ? [] : placingParts.map((part) => memory.address(placing.buffer) + placing[part].offset);
 
 /** Where route k of a token goes: a place, or anything else for nowhere. */
 export const placeAt = (layer: Layer) =>

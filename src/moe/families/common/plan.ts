@@ -2,7 +2,7 @@
 import { type LayoutSpec, section, type TypedLayout } from '../../../lang/index.js';
 import { type Dtype, expertsOf, type Layer } from '../../layer/index.js';
 import type { Bindings, Phase, Plan, Step, View, WindowPlan } from '../family.js';
-import { placingAddresses, placingPlan } from './places.js';
+import { placingMemory } from './places.js';
 import { type ReceivedSections, slotShape } from './received.js';
 import { type failureField, failureWords, notedWaits } from './waits.js';
 
@@ -54,14 +54,10 @@ export function planOf({ layer, rank, memory, layout, rounds = '', ...own }: Pla
   const { topK, output, ranks } = layer;
   const { dtype, hidden } = output;
   const slots = slotShape(layer);
-  const placing = placingPlan(layer);
   const view = (name: string, dtype: Dtype, shape: readonly number[], index?: number): View => {
     return { in: memory, offset: section<LayoutSpec>(layout, name, index).offset, dtype, shape };
   };
-  const bindings: Bindings = {
-    ...{ win: memory, placing: placingAddresses(placing) },
-    ...own.bindings,
-  };
+  const bindings: Bindings = { win: memory, ...own.bindings };
   const steps = (launches: readonly (Launch | null)[]): Step[] =>
     launches
       .filter((launch) => launch !== null)
@@ -69,7 +65,7 @@ export function planOf({ layer, rank, memory, layout, rounds = '', ...own }: Pla
   const { dispatchSend, dispatchRecv, combineSend, combineRecv } = own.phases;
   return {
     windows: [memory],
-    buffers: placing === null ? [] : [placing.buffer],
+    ...placingMemory(layer),
     wire: null,
     phases: {
       ...{ dispatchSend: steps(dispatchSend), dispatchRecv: steps(dispatchRecv) },
@@ -87,7 +83,6 @@ export function planOf({ layer, rank, memory, layout, rounds = '', ...own }: Pla
       ),
       output: view('output', dtype, [...slots, output.weighting === 'plan' ? 0 : hidden]),
     },
-    placing,
     failure: view('failure', 'u32', [failureWords]),
     ...(layer.masks && { masks: { masked: view('masked', 'u32', [4]), rounds: view(rounds, 'u32', [1]) } }),
     ...(layer.waits && { waits: view('waited', 'u32', [2, notedWaits, ranks, 2]) }),
