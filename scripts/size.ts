@@ -16,7 +16,7 @@ const ceilings = {
   lang: 10_690,
   gpu: 19_450,
   net: 11_200,
-  moe: 18_520,
+  moe: 18_900,
   verify: 6_500,
   tools: 7_010,
   cli: 2_070,
@@ -31,7 +31,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: filesOf(`src/${room}`, '.ts'), ceiling },
   })),
-  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_720 },
+  { name: 'src', files: filesOf('src', '.ts'), ceiling: 77_100 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_600 },
 ];
 const pages: Part = {
