@@ -1,5 +1,5 @@
-/** Combine that adds its sums to what `out` holds: in every family and format, and where it cannot. */
-import { describe, expect, test } from 'vitest';
+/** Combine that adds its sums to what `out` holds: rows that come late, and where it cannot. test/suite/cases.ts has whole rounds of it. */
+import { expect, test } from 'vitest';
 import { callSite } from '../../src/gpu/index.js';
 import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
 import { kernel, pointer } from '../../src/lang/index.js';
@@ -11,38 +11,6 @@ import {
   row,
 } from '../../src/moe/index.js';
 import { World } from '../../src/net/world/index.js';
-import type { RoundsShape } from '../../src/verify/testing/index.js';
-import { expectReference, type RoundsUnderTest } from './families/rounds.js';
-
-const layer: RoundsShape = {
-  ...{ ranks: 3, experts: 7, topK: 4, maxTokens: 5 },
-  ...{ hidden: 144, dtype: 'bf16', adds: true },
-};
-const bothWays = (way: 'push' | 'pull'): RoundsUnderTest => ({
-  tuning: {
-    dispatch: { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 },
-    combine: { way, blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1, ahead: 1 },
-  },
-});
-
-describe('the sums come on top, as the reference says', () => {
-  const twoNodes = { ranks: 4, hidden: 1040, maxTokens: 3 };
-  const cases: readonly [string, RoundsUnderTest, Partial<RoundsShape>?][] = [
-    ['one-sided, pushed', bothWays('push')],
-    ['one-sided, pulled, several vectors at a time', bothWays('pull'), { hidden: 1040, ranks: 2 }],
-    ['one-sided, e4m3', {}, { wire: 'e4m3' }],
-    ['one-sided, f32, split', { split: true }, { dtype: 'f32' }],
-    ['one-sided, a graph', { graph: true }],
-    ['routes to nobody', { routes: { holes: 0.7 } }],
-    ['portable', { family: 'portable' }],
-    ['portable, e4m3, split', { family: 'portable', split: true }, { wire: 'e4m3' }],
-    ['hybrid on two nodes', { family: 'hybrid', nodes: 2 }, twoNodes],
-    ['hybrid on two nodes, e4m3', { family: 'hybrid', nodes: 2 }, { ...twoNodes, wire: 'e4m3' }],
-  ];
-  test.each(cases)('%s', (_, options, change = {}) =>
-    expectReference({ ...layer, ...change }, { mode: 'checked', ...options }),
-  );
-});
 
 /** Writes 8 rows of 8 f32, all 0.5, and lets what follows begin at once. */
 const halves = kernel({ name: 'halves', maxThreads: 64, params: { to: pointer('f32') } }, (g, { to }) => {

@@ -1,4 +1,4 @@
-/** Rounds that leave ranks out, beside the reference. */
+/** Worlds that lose ranks, and go on without them. test/suite/cases.ts has rounds that leave ranks out. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { HeddleError, RankLostError, RankMaskedError, RepeatRoundsError } from '../../src/base/errors.js';
 import { SimMachine } from '../../src/gpu/sim/index.js';
@@ -8,15 +8,10 @@ import { onPassing } from '../../src/net/world/circle.js';
 import { type JoinWorldOptions, World } from '../../src/net/world/index.js';
 import {
   compareCombined,
-  compareRounds,
   expectedRound,
   layerOf,
-  leftOut,
   makeSources,
-  type RoundsOptions,
-  type RoundsShape,
   random,
-  runRounds,
   shapeOfRounds,
 } from '../../src/verify/testing/index.js';
 import { needing } from '../needs.js';
@@ -35,82 +30,6 @@ const rails = {
     combine: { blocks: 2, threads: 32, parts: 1 },
   },
 };
-
-interface Case {
-  readonly how: RoundsOptions;
-  readonly of?: Partial<RoundsShape>;
-  readonly masked?: readonly number[];
-  readonly nodes?: number;
-}
-
-const cases: Readonly<Record<string, Case>> = {
-  push: { how: tuned('push') },
-  pull: { how: tuned('pull') },
-  split: { how: { ...tuned('push'), split: true } },
-  'split, counts': { how: { ...tuned('push'), split: true, counts: true, inspect: true } },
-  'counts, looked at': { how: { ...tuned('push'), counts: true, inspect: true } },
-  'pull, counts, looked at': { how: { ...tuned('pull'), counts: true, inspect: true }, masked: [0] },
-  e4m3: { how: tuned('push'), of: { wire: 'e4m3', hidden: 16 }, masked: [1] },
-  'combine weighs': { how: tuned('push'), of: { weighting: 'plan' } },
-  'two at once': { how: tuned('push'), masked: [0, 3] },
-  'all but one': { how: tuned('pull'), masked: [0, 1, 3] },
-  'two rounds in flight': { how: { ...tuned('push'), split: true, rounds: 2 } },
-  'a graph that goes on': { how: { ...tuned('push'), graph: true, counts: true } },
-  'a graph of two rounds that goes on': { how: { ...tuned('push'), graph: true, split: true, rounds: 2 } },
-  'what suits the layer': { how: { inspect: true } },
-  'hybrid, on one node': { how: { family: 'hybrid' } },
-  portable: { how: messages },
-  'portable, counts, looked at': { how: { ...messages, counts: true, inspect: true }, masked: [0] },
-  'portable, e4m3, two at once': { how: messages, of: { wire: 'e4m3', hidden: 16 }, masked: [0, 3] },
-  'portable, combine weighs, all but one': {
-    ...{ how: messages, of: { weighting: 'plan' }, masked: [0, 1, 3] },
-  },
-  'portable, a graph of two rounds that goes on': {
-    how: { ...messages, graph: true, split: true, rounds: 2 },
-  },
-  'hybrid, counts, looked at': { how: { ...rails, counts: true, inspect: true }, nodes: 2 },
-  'hybrid, one of each node': { how: { ...rails, counts: true }, nodes: 2, masked: [0, 3] },
-  'hybrid, one rail': { how: { ...rails, split: true }, nodes: 2, masked: [1, 3] },
-  'hybrid, a node': { how: { ...rails, inspect: true }, nodes: 2, masked: [0, 1] },
-  'hybrid, all but one': { how: rails, nodes: 2, masked: [0, 1, 3] },
-  'hybrid, e4m3, weighed by combine': {
-    ...{ how: rails, of: { wire: 'e4m3', hidden: 16, weighting: 'plan' }, nodes: 2, masked: [1] },
-  },
-  'hybrid, neighbours of a node of four': {
-    ...{ how: rails, of: { ranks: 8, maxTokens: 2, extra: [] }, nodes: 2, masked: [0, 3, 6] },
-  },
-  'hybrid, nodes of a rank': { how: rails, nodes: 4, masked: [1] },
-  'hybrid, a graph of two rounds that goes on': {
-    ...{ how: { ...rails, graph: true, split: true, rounds: 2 }, nodes: 2 },
-  },
-};
-
-describe('a world that leaves ranks out', () => {
-  it.each(Object.entries(cases))('%s', async (_, { how, of, masked = [2], nodes = 1 }) => {
-    const shape = shapeOfRounds({
-      ...{ ranks: 4, experts: 9, topK: 3, maxTokens: 4, hidden: 24, dtype: 'bf16', extra: [6] },
-      ...of,
-    });
-    const leaveOut = { before: 2, ranks: masked };
-    const { ranks, maxTokens } = shape;
-    const rounds = [1, 2, 3, 4].map((seed) => makeSources(shape, maxTokens, seed));
-    const sim = SimMachine.create({ ranks, mode: 'checked', hostLines: false });
-    const results = await World.local({ ranks, nodes, device: 'sim', sim }, (world) =>
-      runRounds(world, shape, rounds, {
-        ...how,
-        onLoss: 'mask',
-        leaveOut,
-        experts: { blocks: 2, threads: 32 },
-      }),
-    );
-    const means = leftOut(shape, rounds, leaveOut);
-    const expected = means.map((sources) => expectedRound(shape, sources, true, nodes));
-    expect(compareRounds(shape, means, results, expected)).toMatchObject({ different: 0 });
-    expect(sim.findings).toEqual([]);
-    for (const [rank, { out }] of results.entries())
-      expect(out.filter(Boolean).length).toBe(masked.includes(rank) ? 2 : 4);
-  });
-});
 
 /** What a rank had of each round. */
 interface Told {

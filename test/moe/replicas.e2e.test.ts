@@ -1,68 +1,25 @@
-/** Groups of ranks that bring the same tokens: what they get, what they send for it, and what it takes. */
+/** Groups of ranks that bring the same tokens: what they send, and what it takes. test/suite/cases.ts has what they get. */
 import { describe, expect, test } from 'vitest';
 import { ArgumentError } from '../../src/base/errors.js';
 import { type MachineOptions, SimMachine } from '../../src/gpu/sim/index.js';
 import { ExpertParallel, row } from '../../src/moe/index.js';
 import { reference, traffic } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
-import { makeSources, type RoundsShape, runRounds, shapeOfRounds } from '../../src/verify/testing/index.js';
-import { expectReference, type RoundsUnderTest } from './families/rounds.js';
+import {
+  makeSources,
+  type RoundsOptions,
+  type RoundsShape,
+  runRounds,
+  shapeOfRounds,
+} from '../../src/verify/testing/index.js';
 
 const layer: RoundsShape = {
   ...{ ranks: 4, replicas: 2, experts: 8, topK: 3, maxTokens: 6 },
   ...{ hidden: 24, dtype: 'bf16', extra: [6] },
 };
 
-/** Full, uneven between groups, none of one group, an odd number. */
-const tokens = [
-  [6, 6, 6, 6],
-  [5, 5, 0, 0],
-  [0, 0, 3, 3],
-  [1, 1, 2, 2],
-];
-const looked: RoundsUnderTest = { tokens, counts: true, inspect: true };
-
-describe('each rank of a group gets what the reference says', () => {
-  const cases: Record<string, [Partial<RoundsShape>, RoundsUnderTest]> = {
-    'one-sided': [{}, looked],
-    'one-sided, split': [{}, { ...looked, split: true }],
-    'one-sided, e4m3, in parts': [
-      { wire: 'e4m3', hidden: 1040 },
-      { tokens, tuning: inParts('push') },
-    ],
-    'one-sided, pulled': [{ hidden: 5 }, { ...looked, tuning: inParts('pull') }],
-    'one-sided, combine weighs': [{ weighting: 'plan' }, looked],
-    'one-sided, all ranks in one group': [{ replicas: 4, maxTokens: 8 }, { inspect: true }],
-    'one-sided, groups of 3': [
-      { ranks: 6, replicas: 3, maxTokens: 9 },
-      { counts: true, inspect: true },
-    ],
-    portable: [{}, { ...looked, family: 'portable' }],
-    'portable, odd rows, three chunks': [
-      { hidden: 5, maxTokens: 66 },
-      { family: 'portable', inspect: true, counts: true, tokens: [[66, 66, 40, 40]] },
-    ],
-    'portable, e4m3, f32': [
-      { wire: 'e4m3', hidden: 1040, dtype: 'f32' },
-      { tokens, family: 'portable' },
-    ],
-    'portable, groups of 3': [
-      { ranks: 6, replicas: 3, maxTokens: 9 },
-      { family: 'portable', inspect: true },
-    ],
-  };
-  test.each(Object.entries(cases))('%s', (_, [change, options]) =>
-    expectReference({ ...layer, ...change }, options),
-  );
-});
-
-function inParts(way: 'push' | 'pull') {
-  const launch = { blocks: 3, threads: 64, teams: 2, parts: 2, inFlight: 2 };
-  return { dispatch: { ...launch }, combine: { ...launch, way, ahead: 1 } } as const;
-}
-
 /** Bytes that all ranks stored to others in a round, by launch. */
-async function stored(of: RoundsShape, options: RoundsUnderTest): Promise<(kernel: string) => number> {
+async function stored(of: RoundsShape, options: RoundsOptions): Promise<(kernel: string) => number> {
   const shape = shapeOfRounds(of);
   const launches = new Map<number, { readonly rank: number; readonly kernel: string }>();
   const launchOf: number[] = [];

@@ -208,28 +208,6 @@ test('two rounds in flight take turns, each with views of its own', () =>
     { rounds: 2 },
   ));
 
-test.each(['one-sided', 'portable'])(
-  '%s: rounds on two streams give what the reference says',
-  async (family) => {
-    const shape = shapeOfRounds({
-      ...{ ranks: 3, experts: 7, topK: 3, maxTokens: 4, hidden: 24, dtype: 'bf16' },
-    });
-    const tokens = [
-      [4, 1, 3],
-      [0, 4, 2],
-      [4, 4, 4],
-      [1, 0, 0],
-      [2, 3, 4],
-    ];
-    const rounds = tokens.map((round, n) => makeSources(shape, round, n + 1));
-    const results = await World.local({ ranks: 3, device: 'sim' }, (world) =>
-      runRounds(world, shape, rounds, { family, split: true, rounds: 2 }),
-    );
-    const expected = rounds.map((sources) => expectedRound(shape, sources));
-    expect(compareRounds(shape, rounds, results, expected)).toMatchObject({ different: 0 });
-  },
-);
-
 test.each([
   ['one-sided', 1],
   ['portable', 1],

@@ -272,23 +272,28 @@ const pulled = spread('pull', { threads: 32, parts: 1 });
 const left = each(
   {
     ...{ ranks: 4, experts: 9, topK: 3, maxTokens: 4, hidden: 24, extra: [6], times: 4, checked: true },
-    ...{ leaveOut: { before: 2, ranks: [2] }, tuning: alone },
+    ...{ leaveOut: leaving(2) },
   },
   {
-    push: {},
-    pull: { tuning: pulled },
-    'split, counts': { split: true, counts: true, inspect: true },
-    'counts, looked at': { counts: true, inspect: true },
-    'pull, counts, looked at': { tuning: pulled, counts: true, inspect: true, leaveOut: leaving(0) },
-    e4m3: { wire: 'e4m3', hidden: 16, leaveOut: leaving(1) },
-    'combine weighs': { weighting: 'plan' },
-    'two at once': { leaveOut: leaving(0, 3) },
-    'all but one': { tuning: pulled, leaveOut: leaving(0, 1, 3) },
-    'two rounds in flight': inFlight,
-    'a graph that goes on': { graph: true, counts: true },
-    'a graph of two rounds that goes on': { ...inFlight, graph: true },
-    'what suits the layer': { tuning: undefined, inspect: true },
-    'hybrid, on one node': { tuning: undefined, family: 'hybrid' },
+    'what suits the layer': { inspect: true },
+    'hybrid, on one node': { family: 'hybrid' },
+    ...each(
+      { tuning: alone },
+      {
+        push: {},
+        pull: { tuning: pulled },
+        'split, counts': { split: true, counts: true, inspect: true },
+        'counts, looked at': { counts: true, inspect: true },
+        'pull, counts, looked at': { tuning: pulled, counts: true, inspect: true, leaveOut: leaving(0) },
+        e4m3: { wire: 'e4m3', hidden: 16, leaveOut: leaving(1) },
+        'combine weighs': { weighting: 'plan' },
+        'two at once': { leaveOut: leaving(0, 3) },
+        'all but one': { tuning: pulled, leaveOut: leaving(0, 1, 3) },
+        'two rounds in flight': inFlight,
+        'a graph that goes on': { graph: true, counts: true },
+        'a graph of two rounds that goes on': { ...inFlight, graph: true },
+      },
+    ),
     ...each(
       { ...portable, tuning: messages() },
       {

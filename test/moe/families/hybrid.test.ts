@@ -13,8 +13,8 @@ import { ExpertParallel, emptyTensor, readBits, row } from '../../../src/moe/ind
 import { type Layer, traffic } from '../../../src/moe/layer/index.js';
 import { topologyOf, World } from '../../../src/net/world/index.js';
 import { layerOf, makeSources, runRounds, shapeOfRounds } from '../../../src/verify/testing/index.js';
+import { expectReference } from '../../suite/cases.js';
 import { transpiledUrl } from '../../tree.js';
-import { expectReference } from './rounds.js';
 
 const layer: Layer = {
   ranks: 4,
@@ -198,13 +198,19 @@ describe('rounds between nodes give the reference’s bits', () => {
             dispatch: { blocks, threads, chunk: Math.min(chunk, of.maxTokens) },
             combine: { blocks, threads, parts },
           };
-          await expectReference(
-            { ...rows, ...travels, topK: Math.min(of.topK, of.experts), ranks, hidden, replicas, maxTokens },
-            {
-              ...{ nodes, tokens, family: 'hybrid', tuning, counts, split, inspect: true, mode: 'checked' },
-              routes: { holes },
+          await expectReference({
+            ...{
+              ...rows,
+              ...travels,
+              topK: Math.min(of.topK, of.experts),
+              ranks,
+              hidden,
+              replicas,
+              maxTokens,
             },
-          );
+            ...{ nodes, tokens, family: 'hybrid', tuning, counts, split, inspect: true, checked: true },
+            routes: { holes },
+          });
         },
       ),
       { numRuns: 4, seed: 7 },
@@ -249,13 +255,10 @@ describe('rounds between nodes give the reference’s bits', () => {
       dispatch: { blocks: 1, threads: 64, chunk: 32 },
       combine: { blocks: 1, threads: 64, parts: 1 },
     };
-    await expectReference(
-      { ranks: 2, experts: 4, topK: 2, maxTokens: 33, hidden: 8, dtype: 'bf16' },
-      {
-        ...{ nodes: 2, tokens: [[33, 32]], counts: true, inspect: true, mode: 'checked' },
-        ...{ routes: { router: { kind: 'remote' } }, family: 'hybrid', tuning },
-      },
-    );
+    await expectReference({
+      ...{ maxTokens: 33, nodes: 2, tokens: [[33, 32]], counts: true, inspect: true, checked: true },
+      ...{ routes: { router: { kind: 'remote' } }, family: 'hybrid', tuning },
+    });
   });
 
   test('and more messages and blocks than those that pack', async () => {
@@ -264,17 +267,10 @@ describe('rounds between nodes give the reference’s bits', () => {
       dispatch: { blocks: most, threads: 32, chunk: 1 },
       combine: { blocks: 1, threads: 32, parts: 1 },
     };
-    await expectReference(
-      { ranks: 2, experts: 2, topK: 1, maxTokens: most, hidden: 8, dtype: 'bf16' },
-      { ...{ nodes: 2, tokens: [[most, most]], mode: 'checked' }, family: 'hybrid', tuning },
-    );
-  });
-
-  test('and a graph of them on every replay', async () => {
-    await expectReference(
-      { ranks: 4, experts: 8, topK: 2, maxTokens: 3, hidden: 16, dtype: 'bf16' },
-      { nodes: 2, family: 'hybrid', graph: true, mode: 'checked' },
-    );
+    await expectReference({
+      ...{ experts: 2, topK: 1, maxTokens: most, nodes: 2, tokens: [[most, most]], checked: true },
+      ...{ family: 'hybrid', tuning },
+    });
   });
 });
 

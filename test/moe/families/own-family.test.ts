@@ -12,13 +12,12 @@ import { ExpertParallel, fp8, row } from '../../../src/moe/index.js';
 import { World } from '../../../src/net/world/index.js';
 import { check, checkSubjects } from '../../../src/verify/check/index.js';
 import { familyShape } from '../../../src/verify/kernels/index.js';
-import type { RoundsShape } from '../../../src/verify/testing/index.js';
+import { type Case, expectReference } from '../../suite/cases.js';
 import { naive } from './own-family/family.js';
-import { expectReference, type RoundsUnderTest } from './rounds.js';
 
-const layer: RoundsShape = {
-  ...{ ranks: 3, experts: 7, topK: 4, maxTokens: 5 },
-  ...{ hidden: 24, dtype: 'bf16', extra: [1, 6, 33] },
+const layer: Case = {
+  ...{ ranks: 3, experts: 7, topK: 4, maxTokens: 5, hidden: 24, extra: [1, 6, 33] },
+  ...{ family: 'naive', checked: true },
 };
 const options = {
   ...{ experts: 7, topK: 4, maxTokens: 5, family: 'naive' },
@@ -30,17 +29,14 @@ describe('ExpertParallel carries its rounds', () => {
     [5, 0, 2],
     [0, 3, 5],
   ];
-  const cases: readonly [string, RoundsUnderTest, Partial<RoundsShape>?][] = [
+  test.each<[string, Case]>([
     ['full rounds', {}],
-    ['rows of odd length', {}, { hidden: 7 }],
-    ['f32', {}, { dtype: 'f32' }],
+    ['rows of odd length', { hidden: 7 }],
+    ['f32', { dtype: 'f32' }],
     ['no weights', { weights: false }],
     ['more threads', { tuning: { dispatch: { threads: 256 }, combine: { threads: 64 } } }],
     ['ranks that bring nothing, routes to nobody', { tokens: uneven, routes: { holes: 0.5 } }],
-  ];
-  test.each(cases)('as the reference: %s', (_, options, change = {}) =>
-    expectReference({ ...layer, ...change }, { family: 'naive', mode: 'checked', ...options }),
-  );
+  ])('as the reference: %s', (_, change) => expectReference({ ...layer, ...change }));
 });
 
 test.each([

@@ -8,7 +8,7 @@ import type { Layer } from '../../../src/moe/layer/index.js';
 import { topologyOf } from '../../../src/net/world/index.js';
 import { runOnce } from '../../../src/verify/check/run.js';
 import { givenRows } from '../../../src/verify/check/subjects/given-rows.js';
-import { expectReference } from './rounds.js';
+import { expectReference } from '../../suite/cases.js';
 
 /** DeepSeek-V3's layer on 8 ranks: fp8 rows with scales there, bf16 back. */
 const deepSeek: Layer = {
@@ -139,7 +139,7 @@ test('rounds of any shape and spread give the reference’s bits, free of races'
   });
   await fc.assert(
     fc.asyncProperty(layers, options, (layer, more) =>
-      expectReference(layer, { family: 'portable', mode: 'checked', ...more }),
+      expectReference({ family: 'portable', checked: true, ...layer, ...more }),
     ),
     { seed: 2026_11, numRuns: 12 },
   );
@@ -148,13 +148,10 @@ test('rounds of any shape and spread give the reference’s bits, free of races'
 /** Nothing but the meeting at a round's end keeps the next round's routes from slots that are still read. */
 test.each(transports)('ranks that bring no tokens meet in each round, over %s', async (transport) => {
   const ranks = 2;
-  await expectReference(
-    { ranks, experts: ranks, topK: 1, maxTokens: 1, hidden: 8, dtype: 'bf16' },
-    {
-      ...{ family: 'portable', transport, mode: 'checked' },
-      tokens: Array.from({ length: 6 }, () => [0, 0]),
-    },
-  );
+  await expectReference({
+    ...{ ranks, experts: ranks, topK: 1, maxTokens: 1, family: 'portable', transport, checked: true },
+    tokens: Array.from({ length: 6 }, () => [0, 0]),
+  });
 });
 
 test('over NVSHMEM rows stay the caller’s until combine: a kernel that writes them again behind dispatch is found', async () => {
@@ -178,10 +175,10 @@ test('so do rows as e4m3', async () => {
   const hidden = fc.integer({ min: 1, max: 70 }).map((n) => n * 16);
   await fc.assert(
     fc.asyncProperty(hidden, fc.constantFrom('bf16', 'f16', 'f32'), spreads, (hidden, dtype, combine) =>
-      expectReference(
-        { ranks: 2, experts: 5, topK: 3, maxTokens: 2, hidden, dtype, wire: 'e4m3' },
-        { family: 'portable', mode: 'checked', tuning: { dispatch: combine, combine } },
-      ),
+      expectReference({
+        ...{ ranks: 2, experts: 5, topK: 3, maxTokens: 2, hidden, dtype, wire: 'e4m3' },
+        ...{ family: 'portable', checked: true, tuning: { dispatch: combine, combine } },
+      }),
     ),
     { seed: 2026_11, numRuns: 6 },
   );

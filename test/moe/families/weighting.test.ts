@@ -1,4 +1,4 @@
-/** Router weights applied by combine: whole rounds on the simulated machine against the reference, bit by bit. */
+/** Router weights that combine applies. test/suite/cases.ts has whole rounds of it. */
 import { describe, expect, test } from 'vitest';
 import { familyNamed, type PlanTarget, refusalOf } from '../../../src/moe/families/index.js';
 import {
@@ -10,97 +10,48 @@ import {
   row,
   tensorFrom,
 } from '../../../src/moe/index.js';
-import type { Bits, Source } from '../../../src/moe/layer/index.js';
+import type { Bits } from '../../../src/moe/layer/index.js';
 import { layerOf } from '../../../src/moe/rounds/options.js';
 import { World } from '../../../src/net/world/index.js';
 import {
+  compareRounds,
+  expectedRound,
   makeSources,
+  type RoundsOptions,
   type RoundsShape,
-  type RoutesOptions,
   randomElements,
+  runRounds,
   shapeOfRounds,
 } from '../../../src/verify/testing/index.js';
-import { expectReference, type RoundsUnderTest } from './rounds.js';
-
-const plain: RoundsShape = {
-  ranks: 3,
-  experts: 12,
-  topK: 4,
-  maxTokens: 3,
-  hidden: 24,
-  dtype: 'bf16',
-  weighting: 'plan',
-};
 
 /** Weights that products and sums treat in special ways stand among the ordinary ones. */
-function withSpecialWeights(sources: readonly Source[]): Source[] {
-  const special = [0, -0, -1, 1e-40, -3.5, 3e38];
-  return sources.map((source, rank) => ({
+const special = [0, -0, -1, 1e-40, -3.5, 3e38];
+
+test.each<[RoundsOptions, Partial<RoundsShape>, number?]>([
+  [{}, {}],
+  [{}, { dtype: 'f16' }],
+  [{}, { dtype: 'f32' }],
+  [{}, { wire: 'e4m3', hidden: 144 }],
+  [{ family: 'portable' }, {}],
+  [{ family: 'hybrid' }, {}, 2],
+])('special weights give the bits of the reference: %j, %j', async (options, change, nodes = 1) => {
+  const layer = { ranks: 4, experts: 12, topK: 4, maxTokens: 3, hidden: 24, dtype: 'bf16' } as const;
+  const shape = shapeOfRounds({ ...layer, weighting: 'plan', ...change });
+  const sources = makeSources(shape, 3, 1).map((source, rank) => ({
     ...source,
     topkWeights: source.topkWeights!.map((weight, i) =>
       i % 3 === 0 ? special[(i / 3 + rank) % 6]! : weight,
     ),
   }));
-}
-
-const run = (layer: Partial<RoundsShape>, options: RoundsUnderTest = {}) =>
-  expectReference({ ...plain, ...layer }, options, withSpecialWeights);
-
-const launch = { blocks: 2, threads: 64, parts: 2, inFlight: 4, teams: 1 } as const;
-const spread = (way: 'push' | 'pull') => ({ dispatch: launch, combine: { ...launch, way, ahead: 1 } });
+  const results = await World.local({ ranks: 4, nodes, device: 'sim' }, (world) =>
+    runRounds(world, shape, [sources], options),
+  );
+  const expected = expectedRound(shape, sources, true, nodes);
+  expect(compareRounds(shape, [sources], results, [expected])).toMatchObject({ different: 0 });
+});
 
 const alone = <T>(program: (world: World) => Promise<T>): Promise<T[]> =>
   World.local({ ranks: 1, device: 'sim' }, program);
-
-describe('rows of a plan that combine takes give the bits of the reference', () => {
-  const layers: Readonly<Record<string, Partial<RoundsShape>>> = {
-    bf16: {},
-    f16: { dtype: 'f16' },
-    f32: { dtype: 'f32' },
-    'one rank, which holds every expert': { ranks: 1 },
-    'top 1': { topK: 1 },
-    'top 13 of 26': { experts: 26, topK: 13, ranks: 2 },
-    'top 32 of one rank': { experts: 40, topK: 32, ranks: 1, maxTokens: 2 },
-    'rows of no whole vector': { hidden: 7 },
-    'odd rows of f32': { hidden: 5, dtype: 'f32' },
-    'fewer experts than ranks': { ranks: 4, experts: 3, topK: 2 },
-    'rows of several passes': { hidden: 600, ranks: 2 },
-    e4m3: { wire: 'e4m3', hidden: 144 },
-    'sums added': { adds: true },
-  };
-  for (const [name, layer] of Object.entries(layers)) test(name, () => run(layer));
-
-  const routes: Readonly<Record<string, RoutesOptions>> = {
-    'routes to nobody': { holes: 0.5 },
-    'repeated experts': { router: { kind: 'repeated' } },
-    'all routes to one rank': { router: { kind: 'one-rank', target: 1 } },
-    'all routes remote': { router: { kind: 'remote' } },
-  };
-  for (const [name, of] of Object.entries(routes)) test(name, () => run({}, { routes: of }));
-
-  test('groups of 2', () => expectReference({ ...plain, ranks: 4, replicas: 2, maxTokens: 4 }));
-
-  const forms: Readonly<Record<string, RoundsUnderTest>> = {
-    'split phases': { split: true },
-    'two rounds in flight': { split: true, rounds: 2 },
-    portable: { family: 'portable' },
-    'hybrid, two nodes': { family: 'hybrid', nodes: 2 },
-  };
-  for (const [name, form] of Object.entries(forms))
-    test(`${name}, checked`, () => run({ ranks: 4 }, { ...form, mode: 'checked' }));
-
-  const tokens = [
-    [3, 0, 1],
-    [0, 0, 0],
-    [1, 3, 2],
-  ];
-  for (const way of ['push', 'pull'] as const) {
-    test(`${way}: rows in parts, uneven tokens, checked`, () =>
-      run({ hidden: 40 }, { tokens, tuning: spread(way), mode: 'checked' }));
-    test(`${way}: a graph, replayed, checked`, () =>
-      run({}, { graph: true, counts: true, tuning: spread(way), mode: 'checked' }));
-  }
-});
 
 describe('a combine that takes the rows of a plan', () => {
   const layer: ExpertParallelOptions = {

@@ -1,6 +1,6 @@
 /**
- * Rows that travel as e4m3, on the simulated machine: bit by bit as the reference has it, and as close to the rows as
- * docs/semantics.md promises.
+ * Rows that travel as e4m3, on the simulated machine: values of every kind, and as close to the rows as docs/semantics.md promises.
+ * test/suite/cases.ts has whole rounds of them.
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -19,10 +19,8 @@ import {
   layerOf,
   makeSources,
   type RoundsShape,
-  type RoutesOptions,
   shapeOfRounds,
 } from '../../../src/verify/testing/index.js';
-import { expectReference, type RoundsUnderTest } from '../families/rounds.js';
 
 const plain: RoundsShape = {
   ranks: 3,
@@ -33,9 +31,6 @@ const plain: RoundsShape = {
   dtype: 'bf16',
   wire: 'e4m3',
 };
-
-const run = (layer: Partial<RoundsShape>, options: RoundsUnderTest = {}) =>
-  expectReference({ ...plain, ...layer }, options);
 
 /** One round in which the experts of every rank leave `outputs[rank]`; what each rank gets back. */
 async function combineOf(
@@ -62,73 +57,35 @@ async function combineOf(
 const launch = { blocks: 2, threads: 64, parts: 2, inFlight: 4, teams: 1 } as const;
 const spread = { dispatch: launch, combine: { ...launch, way: 'push', ahead: 1 } } as const;
 
-describe('rows as e4m3 give the bits of the reference', () => {
-  const layers: Readonly<Record<string, Partial<RoundsShape>>> = {
-    bf16: {},
-    f16: { dtype: 'f16' },
-    f32: { dtype: 'f32' },
-    'weighed by combine': { weighting: 'plan' },
-    'weighed by combine, f16': { weighting: 'plan', dtype: 'f16' },
-    'weighed by combine, f32': { weighting: 'plan', dtype: 'f32' },
-    'one rank': { ranks: 1 },
-    'rows of one vector': { hidden: 16 },
-    'rows of whole blocks': { hidden: 256 },
-    'rows of several stretches and a short block': { hidden: 1136, ranks: 2 },
-    'top 1': { topK: 1 },
-    'fewer experts than ranks': { ranks: 4, experts: 3, topK: 2 },
-    'sums of 11 rows': { ranks: 11, experts: 22, topK: 11, maxTokens: 1, hidden: 16 },
-    'sums of 18 rows': { ranks: 18, experts: 36, topK: 20, maxTokens: 1, hidden: 16 },
-  };
-  for (const [name, layer] of Object.entries(layers)) test(name, () => run(layer));
-
-  const routes: Readonly<Record<string, RoutesOptions>> = {
-    'routes to nobody': { holes: 0.5 },
-    'repeated experts': { router: { kind: 'repeated' } },
-    'all routes to one rank': { router: { kind: 'one-rank', target: 1 } },
-    'all routes remote': { router: { kind: 'remote' } },
-  };
-  for (const [name, of] of Object.entries(routes)) test(name, () => run({ hidden: 32 }, { routes: of }));
-
-  const tokens = [
-    [3, 0, 1],
-    [0, 0, 0],
-    [1, 3, 2],
-  ];
-  test('in parts, uneven tokens, checked', () =>
-    run({ hidden: 1040 }, { tokens, tuning: spread, mode: 'checked' }));
-  test('a graph, replayed, checked', () =>
-    run({ weighting: 'plan' }, { graph: true, counts: true, tuning: spread, mode: 'checked' }));
-
-  // Each value fills a block of its own, beside ordinary ones; then each is the block's largest.
-  const special = [0, -0, 448, 449, -464, 1.5e38, -1.5e38, 1e-45, 1.2e-38, 2 ** -126, 2 ** -131];
-  const broken = [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
-  test('special values', async () => {
-    const values = [...special, ...broken];
-    const shape = shapeOfRounds({
-      ...plain,
-      ranks: 2,
-      maxTokens: 2,
-      dtype: 'f32',
-      hidden: values.length * 128,
-    });
-    const sources = makeSources(shape, 2, 1);
-    const { hidden } = shape.output;
-    const outputs = [0, 1].map((rank) =>
-      Float32Array.from({ length: 4 * hidden }, (_, i) => {
-        const value = values[Math.floor((i % hidden) / scaleBlock)]!;
-        return i % 16 === rank ? (i % 5) - 2.3 : i % 2 === 0 ? value : value / ((i % 7) + 1);
-      }),
-    );
-    const results = await combineOf(shape, sources, outputs);
-    for (const [rank, source] of sources.entries()) {
-      const expected = reference.combine(shape, source, rank, outputs);
-      expect(compareCombined(shape, rank, results[rank]!, expected)).toMatchObject({ different: 0 });
-      // Never plausible numbers beside an infinity or a NaN.
-      const damaged = results[rank]!.subarray(special.length * scaleBlock, hidden);
-      expect(damaged.every((value) => Number.isNaN(value))).toBe(true);
-      expect(results[rank]!.subarray(0, special.length * scaleBlock).some(Number.isNaN)).toBe(false);
-    }
+// Each value fills a block of its own, beside ordinary ones; then each is the block's largest.
+const special = [0, -0, 448, 449, -464, 1.5e38, -1.5e38, 1e-45, 1.2e-38, 2 ** -126, 2 ** -131];
+const broken = [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
+test('special values', async () => {
+  const values = [...special, ...broken];
+  const shape = shapeOfRounds({
+    ...plain,
+    ranks: 2,
+    maxTokens: 2,
+    dtype: 'f32',
+    hidden: values.length * 128,
   });
+  const sources = makeSources(shape, 2, 1);
+  const { hidden } = shape.output;
+  const outputs = [0, 1].map((rank) =>
+    Float32Array.from({ length: 4 * hidden }, (_, i) => {
+      const value = values[Math.floor((i % hidden) / scaleBlock)]!;
+      return i % 16 === rank ? (i % 5) - 2.3 : i % 2 === 0 ? value : value / ((i % 7) + 1);
+    }),
+  );
+  const results = await combineOf(shape, sources, outputs);
+  for (const [rank, source] of sources.entries()) {
+    const expected = reference.combine(shape, source, rank, outputs);
+    expect(compareCombined(shape, rank, results[rank]!, expected)).toMatchObject({ different: 0 });
+    // Never plausible numbers beside an infinity or a NaN.
+    const damaged = results[rank]!.subarray(special.length * scaleBlock, hidden);
+    expect(damaged.every((value) => Number.isNaN(value))).toBe(true);
+    expect(results[rank]!.subarray(0, special.length * scaleBlock).some(Number.isNaN)).toBe(false);
+  }
 });
 
 test('no element is off by more than 1/17 of the largest magnitudes of its blocks', async () => {
