@@ -94,14 +94,8 @@ describe('ExpertParallel.create refuses', () => {
   > = {
     'no experts': ['experts', { experts: 0 }],
     'missing experts': ['experts', { experts: undefined }],
-    'experts that are no integer': ['experts', { experts: 2.5 }],
-    'an absurd number of experts': ['experts', { experts: 1e9 }],
-    'no routes': ['topK', { topK: 0 }],
-    'too many routes': ['topK', { topK: 33 }],
     'more routes than experts': ['topK', { experts: 8, topK: 9 }],
     'no tokens': ['maxTokens', { maxTokens: 0 }],
-    'negative tokens': ['maxTokens', { maxTokens: -3 }],
-    'an absurd number of tokens': ['maxTokens', { maxTokens: 1e12 }],
     'more tokens than any memory holds': [
       'maxTokens',
       { maxTokens: 2 ** 20, payloads: { x: row('u8', 2 ** 20) } },
@@ -240,42 +234,14 @@ async function layer(world: World, options: Partial<ExpertParallelOptions> = {})
 type Layer = Awaited<ReturnType<typeof layer>>;
 
 describe('dispatch refuses', () => {
+  /** test/moe/inputs.test.ts has everything that these checks refuse. */
   const cases: Record<string, [argument: string, change: (of: Layer) => Record<string, unknown>]> = {
     'missing ids': ['topkIds', () => ({ topkIds: undefined })],
-    'ids that are no array': ['topkIds', () => ({ topkIds: 3 })],
-    'ids of another type': ['topkIds', () => ({ topkIds: new Float32Array(4) })],
-    'half a token of ids': ['topkIds', () => ({ topkIds: new Int32Array(3) })],
     'an id that no expert has': ['topkIds[1, 0]', () => ({ topkIds: Int32Array.of(0, 1, 4, 0) })],
-    'an id below -1': ['topkIds[0, 1]', () => ({ topkIds: Int32Array.of(0, -2, 1, 0) })],
     'too many tokens': ['tokens', () => ({ topkIds: new Int32Array(8) })],
-    'ids of another shape': [
-      'topkIds',
-      ({ device, stream }) => ({ topkIds: tensorFrom(device, stream, new Int32Array(2), 'i32', [2, 1]) }),
-    ],
-    'ids with gaps': ['topkIds', ({ out }) => ({ topkIds: wrap(out.data, 'i32', [2, 2], [4, 1]) })],
-    'ids at no address': ['topkIds.data', () => ({ topkIds: wrap(0, 'i32', [2, 2]) })],
     'missing weights': ['topkWeights', () => ({ topkWeights: undefined })],
     'a weight that is NaN': ['topkWeights[2]', () => ({ topkWeights: Float32Array.of(0, 1, Number.NaN, 1) })],
-    'an infinite weight': [
-      'topkWeights[0]',
-      () => ({ topkWeights: Float32Array.of(Number.POSITIVE_INFINITY, 1, 1, 1) }),
-    ],
-    'too few weights': ['topkWeights', () => ({ topkWeights: new Float32Array(3) })],
-    'weights of another type': ['topkWeights', () => ({ topkWeights: new Float64Array(4) })],
-    'missing payloads': ['payloads', () => ({ payloads: undefined })],
     'a missing payload': ['payloads.scales', ({ inputs }) => ({ payloads: { x: inputs.payloads.x } })],
-    'a payload that is not expected': [
-      'payloads.extra',
-      ({ inputs }) => ({ payloads: { ...inputs.payloads, extra: new Uint8Array(2) } }),
-    ],
-    'rows that are too short': [
-      'payloads.x',
-      ({ inputs }) => ({ payloads: { ...inputs.payloads, x: new Uint16Array(15) } }),
-    ],
-    'rows of too few tokens': [
-      'payloads.x',
-      ({ inputs, device }) => ({ payloads: { ...inputs.payloads, x: emptyTensor(device, 'bf16', [1, 8]) } }),
-    ],
     'rows at an odd address': [
       'payloads.x.data',
       ({ inputs, device }) => {
@@ -359,8 +325,6 @@ describe('dispatch refuses', () => {
 describe('combine refuses', () => {
   const cases: Record<string, [argument: string, out: (of: Layer) => unknown]> = {
     nothing: ['out', () => undefined],
-    'a host array': ['out', () => new Uint16Array(16)],
-    'another dtype': ['out', ({ device }) => emptyTensor(device, 'f16', [2, 8])],
     'another number of tokens': ['out', ({ device }) => emptyTensor(device, 'bf16', [3, 8])],
     'another length of rows': ['out', ({ device }) => emptyTensor(device, 'bf16', [2, 4])],
     'rows with gaps': ['out', ({ out }) => wrap(out.data, 'bf16', [2, 8], [16, 1])],

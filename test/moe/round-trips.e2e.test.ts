@@ -1,84 +1,126 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { RankLostError } from '../../src/base/errors.js';
-import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
+import { SimMachine } from '../../src/gpu/sim/index.js';
 import { ExpertParallel, readBits, row } from '../../src/moe/index.js';
-import type { Bits } from '../../src/moe/layer/index.js';
+import { type Bits, dtypes } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
-import { shapeOfRounds } from '../../src/verify/testing/index.js';
-import { fullTrip, travel, trips } from './trips.js';
+import type { RoutesOptions } from '../../src/verify/testing/index.js';
+import { type Case, expectReference, spread } from '../suite/cases.js';
 
 /** The same shapes every time, in some seconds. */
 const seed = 2026_11;
 
-it('rounds of any shape give what the reference gives, bit by bit', async () => {
-  const ranks = fc.integer({ min: 1, max: 6 });
-  await fc.assert(
-    fc.asyncProperty(trips(ranks, { tokens: 4 }), fc.nat(1000), async (trip, run) => {
-      const { comparison } = await travel(trip, { schedule: 'random', seed: `${run}` });
-      expect(comparison).toMatchObject({ different: 0, maxAbsError: 0 });
-    }),
-    { seed, numRuns: 25 },
-  );
+const routes: fc.Arbitrary<RoutesOptions> = fc.record({
+  router: fc.constantFrom<NonNullable<RoutesOptions['router']>>(
+    { kind: 'uniform' },
+    { kind: 'balanced' },
+    { kind: 'remote' },
+    { kind: 'repeated' },
+    { kind: 'one-rank', target: 0 },
+    { kind: 'zipf', exponent: 1 },
+  ),
+  holes: fc.constantFrom(0, 0.3, 1),
 });
 
-it('so do rounds of many ranks', async () => {
+/** Random layers, inputs and ways to spread them. */
+function trips(ranks: fc.Arbitrary<number>, mostTokens: number): fc.Arbitrary<Case> {
+  const launch = fc.record({
+    blocks: fc.integer({ min: 1, max: 5 }),
+    warps: fc.integer({ min: 1, max: 3 }),
+    /** All warps are one team, or each is one. */
+    alone: fc.boolean(),
+    parts: fc.integer({ min: 1, max: 3 }),
+    inFlight: fc.integer({ min: 1, max: 8 }),
+  });
+  return fc
+    .record({
+      ranks,
+      experts: fc.oneof(fc.integer({ min: 1, max: 12 }), fc.integer({ min: 1, max: 300 })),
+      topK: fc.oneof(fc.integer({ min: 1, max: 8 }), fc.integer({ min: 1, max: 32 })),
+      maxTokens: fc.integer({ min: 1, max: mostTokens }),
+      hidden: fc.oneof(fc.integer({ min: 1, max: 70 }), fc.constantFrom(8, 16, 64, 264)),
+      dtype: fc.constantFrom('bf16' as const, 'f16' as const, 'f32' as const),
+      extra: fc.array(fc.integer({ min: 1, max: 50 }), { maxLength: 7 }),
+      routes,
+      stray: fc.boolean(),
+      seed: fc.nat(1000),
+      times: fc.integer({ min: 1, max: 3 }),
+      weights: fc.boolean(),
+      counts: fc.boolean(),
+      inspect: fc.boolean(),
+      dispatch: launch,
+      combine: launch,
+      way: fc.constantFrom('push' as const, 'pull' as const),
+      ahead: fc.integer({ min: 1, max: 3 }),
+      tuned: fc.boolean(),
+    })
+    .map(({ seed, dispatch, combine, way, ahead, tuned, times, ...of }) => {
+      // Uneven, some empty, and different in every round.
+      const tokens = Array.from({ length: times }, (_, n) =>
+        Array.from({ length: of.ranks }, (_, r) => (seed + r * 3 + n) % (of.maxTokens + 1)),
+      );
+      const spread = ({ warps: least, alone, ...launch }: typeof dispatch) => {
+        const warps = Math.ceil(Math.max(least * 32, of.ranks) / 32);
+        return { ...launch, threads: warps * 32, teams: alone ? 1 : warps };
+      };
+      // Only whole vectors are pushed.
+      const pushable = (of.hidden * dtypes[of.dtype].size) % 16 === 0;
+      const tuning = {
+        dispatch: spread(dispatch),
+        combine: { ...spread(combine), way: pushable ? way : ('pull' as const), ahead },
+      };
+      return { ...of, topK: Math.min(of.topK, of.experts), tokens, ...(tuned && { tuning }) };
+    });
+}
+
+it.each([
+  ['of any shape', fc.integer({ min: 1, max: 6 }), 4, 25],
+  ['of many ranks', fc.integer({ min: 7, max: 72 }), 1, 4],
+] as const)('rounds %s give what the reference gives, bit by bit', async (_, ranks, tokens, numRuns) => {
   await fc.assert(
-    fc.asyncProperty(trips(fc.integer({ min: 7, max: 72 }), { tokens: 1 }), async (trip) => {
-      expect((await travel(trip)).comparison.different).toBe(0);
-    }),
-    { seed, numRuns: 4 },
+    fc.asyncProperty(trips(ranks, tokens), fc.nat(1000), (trip, run) =>
+      expectReference(trip, { schedule: 'random', seed: `${run}` }),
+    ),
+    { seed, numRuns },
   );
 });
 
 it('rounds of any shape are free of races under any schedule', async () => {
-  const ranks = fc.integer({ min: 1, max: 4 });
   await fc.assert(
-    fc.asyncProperty(trips(ranks, { tokens: 2 }), fc.nat(1000), async (trip, run) => {
-      const schedule = run % 2 === 0 ? 'random' : 'priority';
-      const { comparison, machine } = await travel(trip, { mode: 'checked', schedule, seed: `${run}` });
-      expect(machine.findings.map(formatFinding)).toEqual([]);
-      expect(comparison.different).toBe(0);
-    }),
+    fc.asyncProperty(trips(fc.integer({ min: 1, max: 4 }), 2), fc.nat(1000), (trip, run) =>
+      expectReference(
+        { ...trip, checked: true },
+        { schedule: run % 2 === 0 ? 'random' : 'priority', seed: `${run}` },
+      ),
+    ),
     { seed, numRuns: 12 },
   );
 });
 
-it('72 ranks, the most there are, agree with the reference', async () => {
-  const shape = shapeOfRounds({ ranks: 72, experts: 200, topK: 8, maxTokens: 1, hidden: 16, dtype: 'bf16' });
-  expect((await travel(fullTrip(shape, 2, { counts: true }))).comparison.different).toBe(0);
-});
+it('72 ranks, the most there are, agree with the reference', () =>
+  expectReference({ ranks: 72, experts: 200, topK: 8, maxTokens: 1, hidden: 16, times: 2, counts: true }));
 
-it('64 ranks are free of races', async () => {
-  const shape = shapeOfRounds({ ranks: 64, experts: 128, topK: 4, maxTokens: 1, hidden: 8, dtype: 'bf16' });
-  const { machine, comparison } = await travel(fullTrip(shape, 1), { mode: 'checked', seed: '64' });
-  expect(machine.findings.map(formatFinding)).toEqual([]);
-  expect(comparison.different).toBe(0);
-});
+it('64 ranks are free of races', () =>
+  expectReference({ ranks: 64, experts: 128, topK: 4, maxTokens: 1, times: 1, checked: true }));
 
-it('the same inputs give the same bits in every order in which the machine may run', async () => {
-  const shape = shapeOfRounds({ ranks: 4, experts: 10, topK: 6, maxTokens: 5, hidden: 24, dtype: 'bf16' });
-  for (const way of ['push', 'pull'] as const) {
-    const launch = { blocks: 3, threads: 32, parts: 2, inFlight: 4, teams: 1 } as const;
-    const tuning = { dispatch: launch, combine: { ...launch, way, ahead: 2 } };
-    const trip = fullTrip(shape, 2, { inspect: true, counts: true, tuning });
-    const { results: first } = await travel(trip, { schedule: 'in-order' });
-    for (const schedule of ['random', 'priority'] as const) {
-      for (const seed of ['1', '2', '3']) {
-        const { results } = await travel(trip, { schedule, seed });
-        expect(results.map(({ out }) => out)).toEqual(first.map(({ out }) => out));
-        // Where nothing arrived, planes hold nothing defined; ids say where that is.
-        const ids = (all: typeof results) => all.map(({ received }) => received.map((r) => r?.experts));
-        expect(ids(results)).toEqual(ids(first));
-      }
-    }
-  }
-});
+/** Where nothing arrived, planes hold nothing defined; ids say where that is. */
+it.each(['push', 'pull'] as const)(
+  'the same inputs give the same bits in every order in which the machine may run: %s',
+  async (way) => {
+    const tuning = spread(way, { blocks: 3, threads: 32 });
+    const trip = { ranks: 4, experts: 10, topK: 6, maxTokens: 5, hidden: 24, times: 2, tuning };
+    for (const schedule of ['in-order', 'random', 'priority'] as const)
+      for (const seed of ['1', '2', '3'])
+        await expectReference({ ...trip, inspect: true, counts: true }, { schedule, seed });
+  },
+);
 
-it('a captured round may be replayed on new inputs', async () => {
-  const shape = shapeOfRounds({ ranks: 3, experts: 7, topK: 3, maxTokens: 3, hidden: 16, dtype: 'f16' });
-  expect((await travel(fullTrip(shape, 20, { graph: true, counts: true }))).comparison.different).toBe(0);
-});
+it('a captured round may be replayed on new inputs', () =>
+  expectReference({
+    ...{ ranks: 3, experts: 7, topK: 3, maxTokens: 3, hidden: 16, dtype: 'f16' },
+    ...{ times: 20, graph: true, counts: true },
+  }));
 
 it('slots of a rank that was lost before it sent anything name no expert', async () => {
   const victim = 1;

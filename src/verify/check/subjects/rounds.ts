@@ -140,8 +140,7 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
     counts: true,
     inspect: true,
   },
-  // More than 32 vectors a part, so that both warps read and write.
-  // The last part is shorter.
+  // More than 32 vectors a part, so that both warps read and write; the last part is shorter.
   'rows in parts, two warps': { hidden: 568, parts: 2, blocks: 3, threads: 64, counts: true },
   'a graph, replayed': { graph: true, counts: true },
   'arrivals looked at': { inspect: true, programmatic: false },
@@ -403,7 +402,8 @@ function makeRounds(shape: Shape, of: Rounds, nodesSummed: number) {
   const { tokens, routes, stray, weights, placements, nodes, leaveOut } = of;
   const rounds = tokens.map((round, n) => {
     const sources = makeSources(shape, round, n + 1, routes);
-    if (stray) for (const { topkIds } of sources) topkIds.set([shape.experts, -7, 2 ** 31 - 1].slice(n), n);
+    const strays = [shape.experts, -7, 2 ** 31 - 1];
+    if (stray) for (const { topkIds } of sources) topkIds.subarray(n).set(strays.slice(n, topkIds.length));
     return sources;
   });
   const placedShape = placed(shape, placements[0]);
