@@ -209,6 +209,7 @@ export async function inWorld(of: Things) {
       { ...layer, tuning: ep.tuning },
     ),
     'ExpertParallel.dispatch': call((a, b) => ep.dispatch(a, b), inputs(), stream),
+    'ExpertParallel.addLayer': call((a) => placedEp.addLayer(a), placement),
     'ExpertParallel.place': call((a, b) => placedEp.place(a, b), placement, stream),
     'ExpertParallel.waits': call((a) => placedEp.waits(a), stream),
     'ExpertParallel.statistics': call((a) => placedEp.statistics(a), stream),

@@ -43,9 +43,10 @@ describe('rounds of placed experts are those of the reference, whose experts are
           maxTokens: fc.integer({ min: 1, max: 20 }),
           weighting: fc.constantFrom('experts' as const, 'plan' as const),
           replicas: fc.constantFrom(1, 2),
+          layers: fc.constantFrom(1, 2),
           seed: fc.integer({ min: 0, max: 2 ** 30 }),
         }),
-        async ({ ranksOfNode, experts, more, seed, ...sizes }) => {
+        async ({ ranksOfNode, experts, more, layers, seed, ...sizes }) => {
           const replicas = sizes.replicas;
           const ranks = ranksOfNode * nodes * replicas;
           const shape = shapeOfRounds({
@@ -63,7 +64,7 @@ describe('rounds of placed experts are those of the reference, whose experts are
           const rounds = tokens.map((round, n) => makeSources(shape, round, seed + n, { holes: 0.1 }));
           const machine = SimMachine.create({ ranks, mode: 'fast', seed: `${seed}` });
           const results = await World.local({ ranks, nodes, device: 'sim', sim: machine }, (world) =>
-            runRounds(world, shape, rounds, { ...options, counts: true, inspect: true, placements }),
+            runRounds(world, shape, rounds, { ...options, layers, counts: true, inspect: true, placements }),
           );
           const inPlaces = placed(shape, placements[0]);
           const brought = rounds.map((sources, n) => placedSources(shape, sources, placements[n], nodes));
@@ -90,10 +91,14 @@ describe('ranks that go over to another placement before different rounds', () =
     fc.assert(
       fc.asyncProperty(
         fc.record({
-          ...{ seed: fc.integer({ min: 0, max: 2 ** 30 }), graph: fc.boolean() },
+          ...{
+            seed: fc.integer({ min: 0, max: 2 ** 30 }),
+            graph: fc.boolean(),
+            layers: fc.constantFrom(1, 2),
+          },
           from: fc.array(fc.integer({ min: 1, max: 4 }), { minLength: 4, maxLength: 4 }),
         }),
-        async ({ seed, graph, from }) => {
+        async ({ seed, graph, layers, from }) => {
           const of = { ranks: 4, experts: 7, topK: 3, maxTokens: 18, hidden: 8, dtype: 'bf16' } as const;
           const shape = shapeOfRounds(of);
           const [first, next] = [0, 1].map((n) => anywhere(7, 4, 12, seed + n));
@@ -102,7 +107,7 @@ describe('ranks that go over to another placement before different rounds', () =
           const machine = SimMachine.create({ ranks: 4, mode: 'fast', seed: `${seed}` });
           const results = await World.local({ ranks: 4, nodes, device: 'sim', sim: machine }, (world) =>
             runRounds(world, shape, rounds, {
-              ...{ ...options, graph, placements: placements[world.rank]! },
+              ...{ ...options, graph, layers, placements: placements[world.rank]! },
             }),
           );
           const brought = rounds.map((sources, n) =>

@@ -15,7 +15,7 @@ import {
 import { requireStream, type Stream } from '../../gpu/index.js';
 import { type SurvivesLoss, World } from '../../net/world/index.js';
 import type { Operation, Tuning } from '../families/index.js';
-import type { Layer, Placement } from '../layer/index.js';
+import { type Layer, type Placement, requireSamePlaces } from '../layer/index.js';
 import { type Choice, choose } from './choice.js';
 import { type Call, type Combining, type Dispatched, type Received, RoundInFlight } from './in-flight.js';
 import {
@@ -96,8 +96,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
   readonly #rounds: readonly RoundInFlight<P | S>[];
   /** Beside those of this process's other ranks. */
   readonly #layer: ReturnType<typeof layerHere>;
-  /** What rounds go by that are dispatched without another table. */
-  readonly #table: LayerTable;
+  readonly #layers: LayerTable[];
   /** Which of them the next round takes. */
   #next = 0;
   #disposed = false;
@@ -123,7 +122,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     this.views = rounds.map(({ received }) => received);
     this.#rounds = rounds;
     this.#layer = layerHere(world.circle, rounds);
-    this.#table = table;
+    this.#layers = [table];
     this.#waitMs = waitMs;
   }
 
@@ -195,9 +194,10 @@ export class ExpertParallel<P extends string = string, S extends string = never>
    *
    * On the device `topkIds` must stay as they are until the round's combine has run; `topkWeights` and the payloads may be
    * written again behind this on the stream, payloads that travel over NVSHMEM behind combine. Host arrays may be reused at once.
+   * `layer`: whose round this is, where several layers take turns; default: the one whose placement `create` was given.
    */
-  dispatch(inputs: DispatchInputs<P>, stream: Stream): Received<P | S> {
-    const round = this.#begin('dispatch', inputs, stream);
+  dispatch(inputs: DispatchInputs<P>, stream: Stream, layer?: LayerTable): Received<P | S> {
+    const round = this.#begin('dispatch', inputs, stream, layer);
     return round.hand(round.received);
   }
 
@@ -219,9 +219,9 @@ export class ExpertParallel<P extends string = string, S extends string = never>
    * The first half of `dispatch`, where `split` was asked for: sends and waits for nobody. Other work may follow on the
    * stream while bytes are on their way, before `dispatchRecv`. The rules of `dispatch` for inputs hold behind this.
    */
-  dispatchSend(inputs: DispatchInputs<P>, stream: Stream): Dispatched {
+  dispatchSend(inputs: DispatchInputs<P>, stream: Stream, layer?: LayerTable): Dispatched {
     this.#requireSplit('dispatchSend');
-    const round = this.#begin('dispatchSend', inputs, stream);
+    const round = this.#begin('dispatchSend', inputs, stream, layer);
     return round.hand({ phase: 'dispatched', tokens: round.brings.tokens });
   }
 
@@ -252,7 +252,28 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     round.run('combineRecv', stream);
   }
 
-  /** Where experts live for rounds that are dispatched from now on; null where they were not placed. */
+  /**
+   * Another layer of the same shape, whose rounds take turns with those of the others in the same windows: it has a placement and counts
+   * of its own. Every rank adds the same layers in the same order. Default: the placement that `create` was given.
+   */
+  async addLayer(placement?: Placement): Promise<LayerTable> {
+    if (this.#disposed) throw new DisposedError('this ExpertParallel');
+    const first = this.placement;
+    if (placement !== undefined && first === null)
+      throw new ArgumentError('placement', 'given', 'left out: the ExpertParallel was created without one');
+    if (placement !== undefined) requireSamePlaces(placement, first!);
+    const loaded = this.#rounds.map(({ loaded }) => loaded);
+    const table = await LayerTable.create(this.world, this.shape, loaded, placement ?? first);
+    this.#layers.push(table);
+    return table;
+  }
+
+  /** All layers whose rounds these are: that of `create` first, then those of `addLayer`. Rounds that name none are the first one's. */
+  get layers(): readonly LayerTable[] {
+    return this.#layers;
+  }
+
+  /** Where experts of the first layer live for rounds that are dispatched from now on; null where they were not placed. */
   get placement(): Placement | null {
     return this.#table.placement;
   }
@@ -328,7 +349,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     this.#disposed = true;
     this.#layer.forget();
     for (const round of this.#rounds) await round.close();
-    this.#table.free();
+    for (const layer of this.#layers) layer.free();
   }
 
   async #allAreHere(): Promise<boolean> {
@@ -340,13 +361,24 @@ export class ExpertParallel<P extends string = string, S extends string = never>
   }
 
   /** Begins the next round, once the one before it in the same memory has ended. */
-  #begin(call: 'dispatch' | 'dispatchSend', inputs: DispatchInputs<P>, stream: Stream): RoundInFlight<P | S> {
+  #begin(
+    call: 'dispatch' | 'dispatchSend',
+    inputs: DispatchInputs<P>,
+    stream: Stream,
+    layer: LayerTable = this.#table,
+  ): RoundInFlight<P | S> {
     this.#requireReady('dispatch', stream);
+    if (!this.#layers.includes(layer))
+      throw new ArgumentError('layer', layer, 'what addLayer of this ExpertParallel gave');
     const round = this.#rounds[this.#next]!;
     round.require(call);
-    round.run(call, stream, { inputs, placing: this.#table.placing(this.#next) });
+    round.run(call, stream, { inputs, placing: layer.placing(this.#next) });
     this.#next = (this.#next + 1) % this.#rounds.length;
     return round;
+  }
+
+  get #table(): LayerTable {
+    return this.#layers[0]!;
   }
 
   /** The round that was dispatched first of those that are not combined. */
@@ -448,8 +480,11 @@ export class ExpertParallel<P extends string = string, S extends string = never>
         if (begun > done) this.#repeat = new RepeatRoundsError(this.world.masked, this.#doneBefore + 1);
       },
       // Where experts live now is told; how many places there are is part of the layer.
-      shape: JSON.stringify({ ...agreed, placement: undefined }),
-      state: (): State => ({ done: this.#doneBefore, places: this.placement?.places ?? [] }),
+      shape: () => JSON.stringify({ ...agreed, placement: undefined, layers: this.#layers.length }),
+      state: (): State => ({
+        done: this.#doneBefore,
+        places: this.#layers.map(({ placement }) => placement?.places ?? []),
+      }),
       takeOver: async (states, stayed) => {
         if (stayed === null) return;
         const { done, places } = states[stayed] as State;
@@ -458,7 +493,8 @@ export class ExpertParallel<P extends string = string, S extends string = never>
         begun = 0;
         if (this.placement === null) return;
         const stream = device.createStream();
-        this.#table.place({ ...this.placement, places }, stream);
+        for (const [i, layer] of this.#layers.entries())
+          layer.place({ ...layer.placement!, places: places[i]! }, stream);
         await stream.synchronize();
         stream.dispose();
       },
@@ -488,7 +524,8 @@ export class ExpertParallel<P extends string = string, S extends string = never>
 /** What a rank that rejoins is told of a layer. */
 interface State {
   readonly done: number;
-  readonly places: readonly number[];
+  /** Of each of its layers. */
+  readonly places: readonly (readonly number[])[];
 }
 
 interface Made<P extends string> {

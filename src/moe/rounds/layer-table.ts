@@ -27,6 +27,7 @@ interface Turn {
   readonly seen: Uint32Array;
 }
 
+/** One of the layers whose rounds take turns in the windows of an ExpertParallel: what `addLayer` gives. */
 export class LayerTable {
   readonly #world: World;
   readonly #layer: Layer;

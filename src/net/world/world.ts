@@ -119,7 +119,7 @@ export interface SurvivesLoss extends Replicated {
   /** Every rank has left them out: so many rounds went well on all of them. Rounds that this rank has begun beyond those do not count. */
   goOn(done: number): void;
   /** The text is the same on all ranks from the beginning; also on one that rejoins. */
-  readonly shape: string;
+  shape(): string;
 }
 
 /** A state that all ranks have, also those that rejoin. */
@@ -582,7 +582,7 @@ export class World {
   }
 
   #brings(counted: readonly number[]): Brought {
-    const shapes = this.#maskable.map(({ shape }) => shape);
+    const shapes = this.#maskable.map((layer) => layer.shape());
     const windows = [...this.#windows].map(({ purpose, window: { bytes } }) => [purpose, bytes]);
     return {
       counted,

@@ -205,8 +205,10 @@ export interface RoundsOptions extends Features, Pick<ExpertParallelOptions, 'tr
   readonly inspect?: boolean | 'last';
   /** [round]: where experts live. Rounds bring ids of experts. */
   readonly placements?: readonly Placement[];
+  /** So many layers take turns: a round each. Default 1. */
+  readonly layers?: number;
   /**
-   * A round, or the two that are in flight, is captured as a graph, which then runs all rounds on inputs that are copied
+   * A round, those of all layers, or the two that are in flight are captured as a graph, which then runs all rounds on inputs that are copied
    * to where it reads. Each replay must bring as many tokens as the next.
    */
   readonly graph?: boolean;
@@ -278,6 +280,7 @@ async function runFrom(
     graph = false,
     leaveOut,
     placements,
+    layers = 1,
     ...features
   } = options;
   const placement = placements?.[0];
@@ -285,6 +288,7 @@ async function runFrom(
     world,
     layerOf(shape, { ...features, ...(placement && { placement }) }),
   );
+  for (let n = 1; n < layers; n++) await ep.addLayer(placements?.[n]);
   const stream = world.device.createStream();
   const experts = await Promise.all(
     ep.views.map((received) => ExampleExperts.create(world, ep, stream, expertsOptions, received)),
@@ -379,10 +383,13 @@ function runnerOf(
   const streams = [stream, ...ep.views.slice(1).map(() => device.createStream())];
   const on = (n: number): Stream => streams[n % streams.length]!;
 
-  /** Where experts live from round n on, if that changes there. */
+  /** The layer of round n. */
+  const layerAt = (n: number) => ep.layers[n % ep.layers.length]!;
+  const moves = (n: number): boolean => (placements[n] ?? layerAt(n).placement) !== layerAt(n).placement;
+
+  /** Where experts of the layer of round n live from there on, if that changes. */
   function move(n: number, on: Stream): void {
-    const placement = placements[n] ?? ep.placement;
-    if (placement !== null && placement !== ep.placement) ep.place(placement, on);
+    if (moves(n)) layerAt(n).place(placements[n]!, on);
   }
 
   /** `from`: the first one's number. */
@@ -402,11 +409,11 @@ function runnerOf(
 
   /** `look`: called when rows of the n-th have arrived, where it is alone in flight. */
   function enqueue(rounds: readonly Buffers[], from: number, look: (n: number) => void = () => {}): void {
-    if (streams.length > 1) interleave(rounds);
+    if (streams.length > 1) interleave(rounds, from);
     else
       for (const [n, round] of rounds.entries()) {
         move(from + n, stream);
-        dispatch(round);
+        dispatch(round, from + n);
         look(n);
         experts[0]!.run(stream);
         combine(round.out);
@@ -420,10 +427,10 @@ function runnerOf(
     changes: readonly number[],
     takesPart: (n: number) => Promise<boolean>,
   ): Promise<RoundsResult> {
-    const atOnce = streams.length;
+    const atOnce = Math.max(streams.length, ep.layers.length);
     const buffers = rounds.map((source) => place(source));
     const captured = rounds.slice(0, atOnce).map((source) => place(source));
-    move(from, stream);
+    for (const i of captured.keys()) move(from + i, stream);
     stream.beginCapture();
     enqueue(captured, from);
     const graph = stream.endCapture();
@@ -440,8 +447,10 @@ function runnerOf(
         goesOn = await takesPart(from + n);
       }
       const batch = buffers.slice(n, n + atOnce);
-      for (const [i, round] of batch.entries()) bring(captured[i]!, round);
-      move(from + n, stream);
+      for (const [i, round] of batch.entries()) {
+        bring(captured[i]!, round);
+        move(from + n + i, stream);
+      }
       graph.launch(stream);
       for (const [i, { out }] of batch.entries()) copy(out, captured[i]!.out);
       taken.push(...batch.map(() => goesOn));
@@ -456,19 +465,19 @@ function runnerOf(
    * Two rounds in flight, of which the second has a stream of its own: one is sent before the experts of the one before it
    * are enqueued. Every third ends in whole phases.
    */
-  function interleave(buffers: readonly Buffers[]): void {
+  function interleave(buffers: readonly Buffers[], from: number): void {
     for (const one of streams.slice(1)) follow(one, stream);
-    const sent = [ep.dispatchSend(buffers[0]!.inputs, on(0))];
+    const sent = [ep.dispatchSend(buffers[0]!.inputs, on(0), layerAt(from))];
     for (const [n, { out }] of buffers.entries()) {
       const next = buffers[n + 1];
       if (next !== undefined) {
         // The tables of both rounds are written on one stream.
-        if (placements[n + 1] !== placements[n]) {
+        if (moves(from + n + 1)) {
           follow(on(n + 1), on(n));
-          move(n + 1, on(n + 1));
+          move(from + n + 1, on(n + 1));
           follow(on(n), on(n + 1));
         }
-        sent.push(ep.dispatchSend(next.inputs, on(n + 1)));
+        sent.push(ep.dispatchSend(next.inputs, on(n + 1), layerAt(from + n + 1)));
       }
       const received = ep.dispatchRecv(sent[n]!, on(n));
       const own = experts[n % streams.length]!;
@@ -496,12 +505,12 @@ function runnerOf(
   }
 
   /** Where phases are split, other work lies between the halves and behind them. */
-  function dispatch({ inputs }: Buffers): void {
+  function dispatch({ inputs }: Buffers, n: number): void {
     if (!ep.split) {
-      ep.dispatch(inputs, stream);
+      ep.dispatch(inputs, stream, layerAt(n));
       return;
     }
-    const sent = ep.dispatchSend(inputs, stream);
+    const sent = ep.dispatchSend(inputs, stream, layerAt(n));
     other.between(stream);
     ep.dispatchRecv(sent, stream);
     other.behind(stream);
