@@ -1,22 +1,17 @@
+/** `heddle bench`, and the benchmarks of parts of a layer: `heddle bench experts`, `gemm`, `layer`. */
 import { onlyGiven } from '../base/errors.js';
-import { writeOutput } from '../base/files/index.js';
-import { transports } from '../moe/families/index.js';
+import { families, transports } from '../moe/families/index.js';
 import {
-  type BenchEvent,
-  type BenchReport,
-  columnsOf,
   detailLines,
-  footnote,
-  heading,
-  headOf,
+  expertsBench,
+  gemmBench,
   htmlReport,
-  lineOf,
-  type Plan,
-  runBenchmark,
+  layerBench,
+  type Plan as RoundPlan,
+  roundBench,
   sweep,
 } from '../tools/bench/index.js';
-import { familyOption, registerParts, traceOption, writeTrace } from './bench-parts.js';
-import { type Command, type FlagsOf, Option } from './commander.js';
+import { type Command, Option } from './commander.js';
 import {
   choice,
   combineDtypeOption,
@@ -29,24 +24,88 @@ import {
   numberIn,
   profileOption,
   ranks,
-  requireOutputFile,
   routes,
   seed,
   skewOption,
   times,
   tokens,
 } from './options.js';
+import { showBench } from './show-bench.js';
 
-type BenchFlags = FlagsOf<typeof define>;
+type Flags = ReturnType<ReturnType<typeof described>['opts']>;
 
-export function register(command: Command): void {
-  define(command.enablePositionalOptions()).action(bench);
-  registerParts(command);
+const familyOption = () =>
+  choice(
+    '--family <name>',
+    'of kernels (default: the first that can)',
+    families.map(({ name }) => name),
+  );
+
+/** The types that rows and weights may have. */
+const types = ['bf16', 'fp8'] as const;
+
+/** The options and the help that every benchmark's command has. */
+interface Described {
+  readonly of: string;
+  /** Profiles besides those of models. */
+  readonly profiles?: readonly string[];
+  readonly needs: 'a GPU' | 'GPUs';
+  /** The purpose of the simulator. */
+  readonly simulated: string;
+  readonly iterations: number;
+  readonly help: string;
+  readonly examples: readonly string[];
 }
 
-const define = (command: Command) =>
+/** Describes a benchmark's command; its own options and action are added to what it returns. */
+const described = (command: Command, of: Described) =>
   command
-    .addOption(profileOption('the layer of a model, or custom', 'custom'))
+    .addOption(profileOption(of.of, ...(of.profiles ?? [])))
+    .addOption(deviceOption(`${of.needs}; or the simulator, ${of.simulated}`))
+    .option('--iterations <n>', `measured iterations (default: ${of.iterations}, simulated 1)`, times)
+    .option('--json', 'print all results as JSON; the table goes to stderr')
+    .option('--trace <file>', 'also write a timeline of the last line’s launches, for ui.perfetto.dev')
+    .addHelpText(
+      'after',
+      `
+${of.help}
+
+Exit code: 0; 1 when something failed; 2 for a mistake in the arguments or when this machine lacks ${of.needs}.
+
+Examples:
+${of.examples.map((example) => `  $ heddle bench ${example}`.trimEnd()).join('\n')}`,
+    );
+
+/** The default of a flag, on GPUs or on simulated ones. */
+const usual = <T>({ device }: Flags, onGpus: T, simulated: T): T => (device === 'sim' ? simulated : onGpus);
+
+/** The part of a plan that every benchmark has. */
+const measuring = (flags: Flags, iterations: number) => ({
+  device: flags.device,
+  iterations: flags.iterations ?? usual(flags, iterations, 1),
+  trace: flags.trace !== undefined,
+});
+
+export function register(bench: Command): void {
+  addRound(bench.enablePositionalOptions());
+  addExperts(bench);
+  addGemm(bench);
+  addLayer(bench);
+}
+
+const addRound = (bench: Command) =>
+  described(bench, {
+    ...{ of: 'the layer of a model, or custom', profiles: ['custom'], needs: 'GPUs', iterations: 30 },
+    simulated: 'for bytes and steps only',
+    help: 'Times are medians, over the iterations of a CUDA graph, of the slowest rank (docs/benchmarks.md).',
+    examples: [
+      '',
+      '--tokens 1,128,4096 --dtype fp8 --kernel-breakdown --report bench.html',
+      '--device sim --ep 2 --tokens 4',
+      '--device sim --ep 2 --tokens 4 --skew 1 --places 288',
+      '--device sim --ep 4 --nodes 2 --tokens 4',
+    ],
+  })
     .option('--hidden <n>', 'elements of a row; overrides the profile', elements)
     .option('--experts <n>', 'experts of all ranks together; overrides the profile', experts)
     .option('--top-k <n>', 'experts that a token goes to; overrides the profile', routes)
@@ -79,8 +138,6 @@ const define = (command: Command) =>
         'local',
       ),
     )
-    .addOption(deviceOption('GPUs; or the simulator, for bytes and steps only'))
-    .option('--iterations <n>', 'measured iterations (default: 30, simulated 1)', times)
     .addOption(familyOption())
     .addOption(
       choice(
@@ -97,89 +154,130 @@ const define = (command: Command) =>
     .option('--late', 'also how long ranks wait for each other, and for whom most')
     .option('--output-file <file.json>', 'write all results, after every line')
     .option('--report <file.html>', 'write a page with charts')
-    .option('--json', 'print all results as JSON; the table goes to stderr')
-    .addOption(traceOption())
-    .addHelpText(
-      'after',
-      `
-Times are medians, over the iterations of a CUDA graph, of the slowest rank (docs/benchmarks.md).
+    .action((flags) => {
+      const { profile, hidden, experts, topK, ep, replicas, dtype, combineDtype, skew, seed } = flags;
+      const { nodes, world, nccl, family, transport, split, sms, places, begin = replicas } = flags;
+      const end = flags.end ?? Math.max(begin, usual(flags, 4096, 8));
+      const router = flags.perfectRouter ? 'perfect' : skew === undefined ? 'uniform' : 'skewed';
+      const plan: RoundPlan = {
+        workload: {
+          ...{ profile, ranks: ep, replicas, dtype, combineDtype, router, seed },
+          ...onlyGiven({ hidden, experts, topK, skew }),
+        },
+        ...{ nodes, world, nccl, ...measuring(flags, 30) },
+        tokens: flags.tokens ?? sweep(begin, end, flags.factor),
+        how: onlyGiven({ family, transport, split, sms }),
+        ...{ breakdown: flags.kernelBreakdown ?? false, ...onlyGiven({ places, late: flags.late }) },
+      };
+      return showBench(roundBench, plan, flags, {
+        each: (report, point) => detailLines(report, point, flags.iterStats),
+        page: htmlReport,
+      });
+    });
 
-Exit code: 0; 1 when something failed; 2 for a mistake in the arguments or when this machine lacks GPUs.
-
-Examples:
-  $ heddle bench
-  $ heddle bench --tokens 1,128,4096 --dtype fp8 --kernel-breakdown --report bench.html
-  $ heddle bench --device sim --ep 2 --tokens 4
-  $ heddle bench --device sim --ep 2 --tokens 4 --skew 1 --places 288
-  $ heddle bench --device sim --ep 4 --nodes 2 --tokens 4`,
-    );
-
-async function bench(flags: BenchFlags): Promise<void> {
-  requireOutputFile('--output-file', flags.outputFile);
-  requireOutputFile('--report', flags.report);
-  requireOutputFile('--trace', flags.trace);
-  const table = flags.json ? process.stderr : process.stdout;
-  const progress = showProgress();
-  let started = false;
-  const hear = (event: BenchEvent, soFar: BenchReport): void => {
-    if (event.type === 'doing') progress.doing(event.what);
-    if (event.type === 'trace' && flags.trace !== undefined) writeTrace(flags.trace, event.spans);
-    if (event.type !== 'point') return;
-    progress.clear();
-    if (!started) table.write(`${heading(soFar)}\n\n${headOf(columnsOf(soFar))}\n`);
-    started = true;
-    table.write(`${lineOf(columnsOf(soFar), event.point)}\n${detailLines(soFar, event.point, flags)}`);
-    save(flags, soFar);
-  };
-  const report = await runBenchmark(planOf(flags), hear).finally(progress.clear);
-  table.write(`\n${footnote(report)}\n`);
-  for (const note of report.notes) table.write(`${note}\n`);
-  save(flags, report);
-  if (flags.json) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
-}
-
-function planOf(flags: BenchFlags): Plan {
-  const { profile, hidden, experts, topK, ep, replicas, dtype, combineDtype, skew, seed } = flags;
-  const { nodes, world, device, nccl, family, transport, split, sms, places } = flags;
-  const simulated = device === 'sim';
-  const { begin = replicas } = flags;
-  const end = flags.end ?? Math.max(begin, simulated ? 8 : 4096);
-  return {
-    workload: {
-      ...{ profile, ranks: ep, replicas, dtype, combineDtype, seed },
-      ...onlyGiven({ hidden, experts, topK, skew }),
-      router: flags.perfectRouter ? 'perfect' : skew === undefined ? 'uniform' : 'skewed',
+const addExperts = (bench: Command) =>
+  described(
+    bench
+      .command('experts')
+      .description(
+        'measure what experts need of a rank’s rows: plan, expand and reduce, beside a device copy',
+      ),
+    {
+      ...{ of: 'the layer of a model', needs: 'a GPU', simulated: 'to try the command', iterations: 30 },
+      help: `Times are medians of launches back to back in a CUDA graph. 'of copy' is the time of a device copy that reads and writes
+as many bytes, divided by theirs.`,
+      examples: ['experts --tokens 128,4096 --ep 4', 'experts --profile mixtral --json'],
     },
-    ...{ nodes, world, device, nccl },
-    tokens: flags.tokens ?? sweep(begin, end, flags.factor),
-    iterations: flags.iterations ?? (simulated ? 1 : 30),
-    how: onlyGiven({ family, transport, split, sms }),
-    ...onlyGiven({ places, late: flags.late }),
-    ...{ breakdown: flags.kernelBreakdown ?? false, trace: flags.trace !== undefined },
-  };
-}
+  )
+    .option('--ep <ranks>', 'ranks whose tokens arrive; one GPU is enough', ranks, 4)
+    .option('--tokens <list>', 'tokens a rank (default: 128,4096, simulated 4)', listOfTokens)
+    .action((flags) => {
+      const { profile, ep } = flags;
+      const plan = {
+        workload: { profile, ranks: ep, dtype: 'bf16', combineDtype: 'bf16', router: 'uniform', seed: 1 },
+        tokens: flags.tokens ?? usual(flags, [128, 4096], [4]),
+        ...measuring(flags, 30),
+      } as const;
+      return showBench(expertsBench, plan, flags);
+    });
 
-function save({ outputFile, report }: BenchFlags, results: BenchReport): void {
-  if (outputFile !== undefined) writeOutput(outputFile, `${JSON.stringify(results, null, 2)}\n`);
-  if (report !== undefined) writeOutput(report, htmlReport(results));
-}
+const addGemm = (bench: Command) =>
+  described(
+    bench
+      .command('gemm')
+      .description('measure the experts’ GEMMs of a rank, beside every form that cuBLAS has of them'),
+    {
+      ...{
+        of: 'the experts of a model',
+        needs: 'a GPU',
+        simulated: 'to try the command with small rows',
+        iterations: 20,
+      },
+      help: `Times are medians of launches back to back with cold caches. Two bounds: 'memory', the weights of experts that have rows, read once
+at the rate of plain loads in this run; 'cores', the tensor cores at their highest clock. 'of bound' is the larger bound divided by
+Heddle's time. TFLOP/s is Heddle's, and counts useful rows only. 'of cuBLAS' is the time of the fastest form of cuBLAS divided by
+Heddle's. cuBLAS finds its rows in order and leaves SwiGLU to others. GFLOP counts the rows
+that routes need, 'padded' how many more are multiplied because of Heddle's tiles: no row is read for them.`,
+      examples: ['gemm --rows 16,512', 'gemm --experts 64 --rows 16 --routes uniform --json'],
+    },
+  )
+    .option('--experts <n>', 'experts of the rank (default: 16, simulated 2)', experts)
+    .option('--rows <list>', 'rows an expert (default: 16,512, simulated 2)', listOfTokens)
+    .addOption(choice('--dtype <type>', 'of rows and weights; fp8: e4m3 with scales', types, 'bf16'))
+    .addOption(
+      choice('--routes <kind>', 'every expert gets as many; or they are drawn', ['even', 'uniform'], 'even'),
+    )
+    .action((flags) => {
+      const { profile, routes, dtype } = flags;
+      const plan = {
+        ...{ profile, routes, dtype, ...measuring(flags, 20) },
+        experts: flags.experts ?? usual(flags, 16, 2),
+        rows: flags.rows ?? usual(flags, [16, 512], [2]),
+      };
+      return showBench(gemmBench, plan, flags);
+    });
 
-/** The work that is being done: one line that changes on a terminal, a line for each number of tokens elsewhere. */
-function showProgress() {
-  const { stderr } = process;
-  let last = '';
-  return {
-    doing(what: string): void {
-      if (stderr.isTTY) {
-        stderr.write(`\r\x1b[K${what} …`);
-        return;
-      }
-      const subject = what.split(':')[0]!;
-      if (subject !== last) stderr.write(`heddle bench: ${subject} …\n`);
-      last = subject;
+const addLayer = (bench: Command) =>
+  described(
+    bench
+      .command('layer')
+      .description('measure a whole MoE layer, its parts, and how much communication is not hidden'),
+    {
+      ...{
+        of: 'the layer of a model',
+        needs: 'GPUs',
+        simulated: 'to try the command with small rows',
+        iterations: 30,
+      },
+      help: `Times in µs (simulated: steps), medians of the slowest rank in CUDA graphs. First each part by itself: router, dispatch and
+combine back to back with all that they round and add up (d + c), plan, experts, shared expert.
+Then the layer: one phase after another; with the shared expert beside the others, where there is one; in two micro-batches; one phase after another by the one-sided
+family, where another carries the layer; and with NCCL's sends and receives of as many rows, whose counts the host knows, in
+place of dispatch and combine. tokens/s is of all ranks and the fastest way; 'exposed' is the part of the fastest way's time that
+neither router nor experts use. 'memory' is how long rank 0 reads the weights of its experts and its shared one at the rate of plain loads, 'cores' how long its tensor
+cores multiply their rows at their highest clock. GFLOP counts rank 0's rows that routes need, 'padded' how many more its GEMMs multiply because of their tiles: no
+row is read for them.`,
+      examples: [
+        'layer --ep 2 --experts 4 --tokens 128 --trace layer.json',
+        'layer --profile mixtral --device sim --ep 2 --json',
+      ],
     },
-    clear(): void {
-      if (stderr.isTTY) stderr.write('\r\x1b[K');
-    },
-  };
-}
+  )
+    .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
+    .option('--experts <n>', 'experts of each rank (default: the model’s, over the ranks)', experts)
+    .option('--tokens <list>', 'tokens a rank (default: 1,8,32,128,512,4096, simulated 2)', listOfTokens)
+    .addOption(familyOption())
+    .addOption(choice('--rows <format>', 'as dispatch carries them', types, 'bf16'))
+    .addOption(
+      choice('--dtype <type>', 'of weights; fp8: e4m3 with scales, and rows travel as fp8', types, 'bf16'),
+    )
+    .option('--no-nccl', 'skip the run with NCCL’s exchange')
+    .action((flags) => {
+      const { profile, ep, nccl, family, dtype } = flags;
+      const plan = {
+        ...{ profile, ranks: ep, expertsHere: flags.experts ?? null, nccl, ...onlyGiven({ family }) },
+        ...{ rows: dtype === 'fp8' ? dtype : flags.rows, weights: dtype, ...measuring(flags, 30) },
+        tokens: flags.tokens ?? usual(flags, [1, 8, 32, 128, 512, 4096], [2]),
+      };
+      return showBench(layerBench, plan, flags);
+    });

@@ -1,8 +1,8 @@
 import { existsSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { families, type Tuning } from '../moe/families/index.js';
+import { families } from '../moe/families/index.js';
 import { keepTuned, tunedIn, tuningPath } from '../moe/index.js';
-import { runTuning, sweep, type TuneEvent } from '../tools/bench/index.js';
+import { sweep, type TunePlan, tuneBench } from '../tools/bench/index.js';
 import type { Command, FlagsOf } from './commander.js';
 import {
   choice,
@@ -15,6 +15,7 @@ import {
   requireOutputFile,
   requireOutputFolder,
 } from './options.js';
+import { showBench } from './show-bench.js';
 
 const define = (command: Command) =>
   command
@@ -49,46 +50,21 @@ Examples:
 export const register = (command: Command) => define(command).action(tune);
 
 async function tune(flags: FlagsOf<typeof define>): Promise<void> {
-  const { profile, ep, dtype, combineDtype } = flags;
-  const out = flags.json ? process.stderr : process.stdout;
+  const { profile, ep, dtype, combineDtype, family } = flags;
   const path = flags.output ?? tuningPath();
   if (path === '' || existsSync(path)) requireOutputFile('tuning file', path);
   else requireOutputFolder('folder of the tuning file', dirname(path));
   tunedIn(path);
-  const hear = (event: TuneEvent): void => {
-    if (event.type === 'tried') {
-      if (process.stderr.isTTY)
-        process.stderr.write(`\r\x1b[K${event.tokens} tokens: ${event.microseconds.toFixed(2)} µs …`);
-      return;
-    }
-    if (process.stderr.isTTY) process.stderr.write('\r\x1b[K');
-    const { shape, before, tried, cut } = event;
-    out.write(
-      `${String(shape.maxTokens).padStart(6)} tokens  ${before.toFixed(2)} → ${shape.microseconds.toFixed(2)} µs  ` +
-        `${inWords(shape.tuning)}  (${tried} tried${cut ? ', out of time' : ''})\n`,
-    );
-    keepTuned(path, shape);
+  const plan: TunePlan = {
+    workload: { profile, ranks: ep, dtype, combineDtype, router: 'uniform', seed: 1 },
+    tokens: flags.tokens ?? sweep(1, 4096, 2),
+    ...{ family, budgetSeconds: flags.budget, device: 'cuda', iterations: 9 },
   };
   process.stderr.write(`heddle tune: at most ${flags.budget} s; what is found goes to ${path}\n`);
-  const shapes = await runTuning(
-    {
-      workload: { profile, ranks: ep, dtype, combineDtype, router: 'uniform', seed: 1 },
-      family: flags.family,
-      tokens: flags.tokens ?? sweep(1, 4096, 2),
-      budgetSeconds: flags.budget,
+  await showBench(tuneBench, plan, flags, {
+    each(_, { shape }) {
+      keepTuned(path, shape);
+      return '';
     },
-    hear,
-  );
-  if (flags.json) process.stdout.write(`${JSON.stringify(shapes, null, 2)}\n`);
+  });
 }
-
-/** A tuning in words: 'combine way push, parts 1, …; dispatch …' */
-const inWords = (tuning: Tuning): string =>
-  Object.entries(tuning)
-    .map(
-      ([phase, knobs]) =>
-        `${phase} ${Object.entries(knobs)
-          .map(([key, value]) => `${key} ${value}`)
-          .join(', ')}`,
-    )
-    .join('; ');

@@ -3,7 +3,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { heddle } from '../../src/cli/program.js';
-import type { BenchReport, benchExperts, benchGemm, LayerReport } from '../../src/tools/bench/index.js';
+import type {
+  BenchReport,
+  expertsBench,
+  gemmBench,
+  layerBench,
+  ReportOf,
+} from '../../src/tools/bench/index.js';
 
 let out = '';
 let err = '';
@@ -120,7 +126,7 @@ describe('heddle bench experts', () => {
 
   it('tries the command on the simulator, and checks what the plan says', async () => {
     expect(await heddle([...experts, '--device', 'sim', '--json'])).toBe(0);
-    const report = JSON.parse(out) as Awaited<ReturnType<typeof benchExperts>>;
+    const report = JSON.parse(out) as ReportOf<typeof expertsBench>;
     expect(report).toMatchObject({ format: 'heddle-bench-experts/1' });
     const { routes, slots, expand, reduce } = report.points[0]!;
     const rowBytes = report.workload.hidden * 2;
@@ -137,7 +143,7 @@ describe('heddle bench gemm', () => {
   it('tries the command on the simulator: what routes need, and what tiles add to it', async () => {
     const gemm = ['bench', 'gemm', '--profile', 'mixtral', '--device', 'sim', '--routes', 'uniform'];
     expect(await heddle([...gemm, '--experts', '3', '--rows', '5', '--json'])).toBe(0);
-    const report = JSON.parse(out) as Awaited<ReturnType<typeof benchGemm>>;
+    const report = JSON.parse(out) as ReportOf<typeof gemmBench>;
     expect(report).toMatchObject({ format: 'heddle-bench-gemm/1', cublas: 'not on a simulated GPU' });
     const { counts, gateUp, down } = report.points[0]!;
     const rows = counts.reduce((sum, count) => sum + count, 0);
@@ -242,7 +248,7 @@ describe('heddle bench layer', () => {
 
   it('measures each part, then the layer in each of its ways', async () => {
     expect(await heddle([...layer, '--json'])).toBe(0);
-    const report = JSON.parse(out) as LayerReport;
+    const report = JSON.parse(out) as ReportOf<typeof layerBench>;
     expect(report).toMatchObject({
       format: 'heddle-bench-layer/1',
       ranks: 2,
@@ -263,8 +269,8 @@ describe('heddle bench layer', () => {
     // Tokens add rows, not weights: both of its experts and the shared one are read either way.
     expect(three!.bounds).toEqual(one!.bounds);
     expect(three!.bounds).toMatchObject({ memory: expect.any(Number), tensorCores: null });
-    const [note, measured, , head] = err.split('\n');
-    expect(note).toContain('figures are steps, not times');
+    const [, measured, note, , head] = err.split('\n');
+    expect(note).toContain('figures are steps');
     expect(measured).toBe(
       'deepseek_v3: hidden 64, top-4 of 4 experts, ep 2; inner 64, rows bf16, weights bf16',
     );
@@ -277,7 +283,7 @@ describe('heddle bench layer', () => {
   it('says of another family what the one-sided would take, and of no shared expert nothing', async () => {
     const of = ['--profile', 'mixtral', '--family', 'portable', '--tokens', '2', '--json'];
     expect(await heddle([...layer.slice(0, -2), ...of])).toBe(0);
-    const [point] = (JSON.parse(out) as LayerReport).points;
+    const [point] = (JSON.parse(out) as ReportOf<typeof layerBench>).points;
     expect(point).toMatchObject({ family: 'portable', why: 'asked for' });
     expect(Object.keys(point!.ways)).toEqual(['in a row', 'two micro-batches', 'one-sided, in a row']);
     expect(Object.keys(point!.parts)).not.toContain('shared');
@@ -286,7 +292,7 @@ describe('heddle bench layer', () => {
   it('measures rows that travel as fp8', async () => {
     const of = ['1', '--profile', 'mixtral', '--rows', 'fp8', '--json'];
     expect(await heddle([...layer.slice(0, -1), ...of])).toBe(0);
-    const { points, model } = JSON.parse(out) as LayerReport;
+    const { points, model } = JSON.parse(out) as ReportOf<typeof layerBench>;
     expect(model.hidden).toBe(128);
     expect(points[0]!.parts['dispatch + combine']!.median).toBeGreaterThan(0);
   });

@@ -8,7 +8,7 @@ import { type Gemm, prepare, type Sizes, steps } from '../../examples/gemm/index
 import { UnavailableError } from '../../src/base/errors.js';
 import { Cublas, type CudaDevice, type CudaStream } from '../../src/gpu/cuda/index.js';
 import { bf16ToF32, type Stream } from '../../src/gpu/index.js';
-import { pointByPoint } from '../../src/tools/bench/harness.js';
+import { type Measured, type Measuring, runBenchmark } from '../../src/tools/bench/index.js';
 import { randomElements } from '../../src/verify/testing/index.js';
 
 /** What one of them took. */
@@ -18,28 +18,19 @@ interface StepTime {
   /** Of a launch, median; a simulated one takes steps. */
   readonly time: number;
 }
-type Results = Awaited<ReturnType<typeof pointByPoint<'gemm-steps', StepTime>>>;
-
-export interface GemmSteps extends Results {
-  readonly sizes: Sizes;
-}
 
 export const teraflops = ({ m, n, k }: Sizes, microseconds: number): number =>
   (2 * m * n * k) / microseconds / 1e6;
 
 /** @throws AssertionError where a kernel's results are wrong: then no time counts. */
-export async function measureSteps(
-  sizes: Sizes,
-  device: 'cuda' | 'sim',
-  gemms: readonly Gemm[] = steps,
-): Promise<GemmSteps> {
+export function measureSteps(sizes: Sizes, device: 'cuda' | 'sim', gemms: readonly Gemm[] = steps) {
   const { m, n, k } = sizes;
   const iterations = device === 'cuda' ? 15 : 1;
-  const results = await pointByPoint<'gemm-steps', StepTime>(
-    'gemm-steps',
-    { ranks: 1, device, iterations },
-    () => {},
-    async ({ timing }, tell) => {
+  const bench: Measured<Measuring, StepTime, { readonly iterations: number; readonly sizes: Sizes }> = {
+    format: 'heddle-bench-gemm-steps/1',
+    setting: () => ({ ranks: 1 }),
+    members: () => ({ iterations, sizes }),
+    async measure({ timing }, _, tell) {
       const { stream } = timing;
       const { device } = timing.world;
       const [left, right] = [randomElements('bf16', m * k, 1), randomElements('bf16', n * k, 2)];
@@ -60,7 +51,7 @@ export async function measureSteps(
         enqueue();
         await compare(name, stream, c, sizes, wanted);
         const { median } = await timing.time(device.kind === 'cuda' ? 4 : 1, [enqueue]);
-        tell({ name, time: median });
+        tell.point({ name, time: median });
       };
       for (const gemm of gemms) {
         const launcher = await prepare(device, gemm, operands);
@@ -79,8 +70,8 @@ export async function measureSteps(
       await measure(`cuBLAS ${cublas.version}`, () => cublas.multiply(product, stream as CudaStream));
       cublas.dispose();
     },
-  );
-  return { ...results, sizes };
+  };
+  return runBenchmark(bench, { device, iterations });
 }
 
 function openCublas(device: CudaDevice): Cublas | null {

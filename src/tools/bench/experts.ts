@@ -8,10 +8,10 @@ import type { Column } from '../../base/table.js';
 import { bytesOf, ExpertsPlan } from '../../moe/index.js';
 import { dtypes, expertsOf, type Layer, reference } from '../../moe/layer/index.js';
 import { makeAllRoutes } from '../../verify/testing/index.js';
-import { type Look, type Measuring, pointByPoint, type Rig, wrongResult } from './harness.js';
-import { setsFor, tensorsOf } from './inputs.js';
+import { layerInWords, percent } from './columns.js';
+import { type Rig, setsFor, tensorsOf } from './inputs.js';
+import { type Bench, type Measuring, type Tell, wrongResult } from './run.js';
 import { gigabytes, type Spread, type Unit } from './statistics.js';
-import { layerInWords, percent } from './table.js';
 import type { Timing } from './timing.js';
 import { type Workload, type WorkloadOptions, workload } from './workload.js';
 
@@ -22,21 +22,11 @@ export interface ExpertsBenchPlan extends Measuring {
 
 type ExpertsPoint = Awaited<ReturnType<typeof measure>>;
 
-/** @throws UnavailableError without a GPU, HeddleError where a plan is wrong: its figures would be worth nothing. */
-export async function benchExperts(plan: ExpertsBenchPlan, on: (point: ExpertsPoint) => void = () => {}) {
-  const of = workload(plan.workload);
-  const setting = { ...plan, ranks: 1, seed: of.seed };
-  const results = await pointByPoint('experts', setting, on, async (rig, tell, look) => {
-    for (const tokens of plan.tokens) tell(await measure(rig, of, tokens, look));
-  });
-  return { ...results, workload: of };
-}
-
 /** The buffers of one round. Rounds take several sets in turn, so that no round finds its rows in the cache. */
 type Set = Awaited<ReturnType<typeof createSet>>;
 
 /** Times of launches back to back in a graph, in µs; of simulated ones steps, which say nothing. */
-async function measure(rig: Rig, of: Workload, tokens: number, look: Look) {
+async function measure(rig: Rig, of: Workload, tokens: number, tell: Tell<never>) {
   const { timing } = rig;
   const { stream } = timing;
   const layer: Layer = {
@@ -66,7 +56,7 @@ async function measure(rig: Rig, of: Workload, tokens: number, look: Look) {
   const plan = await time(steps.plan);
   const expand = await time(steps.expand);
   const reduce = await time(steps.reduce);
-  await look(() => {
+  await tell.trace(() => {
     for (const step of Object.values(steps)) step(sets[0]!);
   });
   const half = Math.floor(bytes / 2);
@@ -130,23 +120,36 @@ async function verify({ stream }: Timing, { plan }: Set, layer: Layer, ids: Int3
   throw wrongResult(`the plan of ${layer.maxTokens} tokens a rank is wrong`);
 }
 
-/** The layer whose rows are sorted, in words. */
-export const expertsHeading = ({ workload: of }: ExpertsBenchPlan): string => layerInWords(workload(of));
+const moved = (what: 'expand' | 'reduce', unit: Unit): readonly Column<ExpertsPoint>[] => [
+  { head: `${what} ${unit}`, cell: (point) => point[what].time.median.toFixed(1) },
+  {
+    ...({ head: 'GB/s', rate: true } as const),
+    cell: (point) => gigabytes(point[what].bytes, point[what].time.median).toFixed(0),
+  },
+  { head: 'of copy', rate: true, cell: (point) => percent(point[what].share) },
+];
 
-export const expertsColumns = (unit: Unit): readonly Column<ExpertsPoint>[] => {
-  const moved = (what: 'expand' | 'reduce'): readonly Column<ExpertsPoint>[] => [
-    { head: `${what} ${unit}`, cell: (point) => point[what].time.median.toFixed(1) },
-    {
-      ...({ head: 'GB/s', rate: true } as const),
-      cell: (point) => gigabytes(point[what].bytes, point[what].time.median).toFixed(0),
-    },
-    { head: 'of copy', rate: true, cell: (point) => percent(point[what].share) },
-  ];
-  return [
+export const expertsBench: Bench<
+  ExpertsBenchPlan,
+  ExpertsPoint,
+  { readonly iterations: number; readonly workload: Workload }
+> = {
+  format: 'heddle-bench-experts/1',
+  setting: ({ workload: { seed } }) => ({ ranks: 1, seed }),
+  members: (plan) => ({ iterations: plan.iterations, workload: workload(plan.workload) }),
+  async measure(rig, plan, tell) {
+    for (const tokens of plan.tokens) {
+      tell.doing(`${tokens} tokens`);
+      tell.point(await measure(rig, workload(plan.workload), tokens, tell));
+    }
+  },
+  heading: ({ workload: of }) => layerInWords(of),
+  columns: ({ unit }) => [
     { head: 'tokens', cell: ({ tokens }) => String(tokens) },
     { head: 'routes', cell: ({ routes }) => String(routes) },
     { head: `plan ${unit}`, cell: ({ plan }) => plan.median.toFixed(1) },
-    ...moved('expand'),
-    ...moved('reduce'),
-  ];
+    ...moved('expand', unit),
+    ...moved('reduce', unit),
+  ],
+  lines: (point) => [point],
 };

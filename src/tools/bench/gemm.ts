@@ -21,11 +21,11 @@ import {
 import { type Layer, type MoeModel, profile, reference, scaleBlock } from '../../moe/layer/index.js';
 import { compareClosely, makeAllRoutes } from '../../verify/testing/index.js';
 import { boundOf, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
-import { type Look, type Measuring, pointByPoint, type Rig, wrongResult } from './harness.js';
-import { tensorsOf } from './inputs.js';
+import { percent } from './columns.js';
+import { type Rig, tensorsOf } from './inputs.js';
 import { inSmall } from './layer-data.js';
-import type { Spread, Unit } from './statistics.js';
-import { percent } from './table.js';
+import { type Bench, type Measuring, type Tell, wrongResult } from './run.js';
+import type { Spread } from './statistics.js';
 import type { Timing } from './timing.js';
 
 interface GemmBenchPlan extends Measuring {
@@ -43,23 +43,6 @@ const gemmForms = ['heddle', 'one by one', 'strided', 'grouped'] as const;
 type GemmForm = (typeof gemmForms)[number];
 
 type GemmPoint = Awaited<ReturnType<typeof measure>>;
-
-/** @throws UnavailableError without a GPU, HeddleError where results differ: figures would be worth nothing. */
-export async function benchGemm(plan: GemmBenchPlan, on: (point: GemmPoint) => void = () => {}) {
-  let library = '';
-  let rates: Rates | undefined;
-  const results = await pointByPoint('gemm', { ...plan, ranks: 1 }, on, async (rig, tell, look) => {
-    const { device } = rig.timing.world;
-    const { cublas, said } = openCublas(plan.device === 'cuda' ? (device as CudaDevice) : null);
-    library = said;
-    const tools = { ...rig, cublas, rates: await measureRates(rig.timing) };
-    rates = tools.rates;
-    for (const rows of plan.rows) tell(await measure(tools, plan, rows, look));
-    cublas?.dispose();
-  });
-  // cuBLAS's version, or why it is not there.
-  return { ...results, cublas: library, rates: rates!, plan };
-}
 
 function openCublas(device: CudaDevice | null): { readonly cublas: Cublas | null; readonly said: string } {
   if (device === null) return { cublas: null, said: 'not on a simulated GPU' };
@@ -80,13 +63,7 @@ interface Tools extends Rig {
 const modelFor = ({ profile: name, dtype, device }: GemmBenchPlan): MoeModel =>
   device === 'sim' ? inSmall(profile(name), dtype === 'fp8' ? scaleBlock : 64) : profile(name);
 
-/** The experts that are measured, in words. */
-export function gemmHeading(plan: GemmBenchPlan): string {
-  const { hidden, inner } = modelFor(plan);
-  return `${plan.profile}: hidden ${hidden}, inner ${inner}, ${plan.experts} experts of a rank, ${plan.dtype}`;
-}
-
-async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, look: Look) {
+async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, tell: Tell<never>) {
   const { timing, cublas } = tools;
   const { stream, world } = timing;
   const { device } = world;
@@ -194,7 +171,7 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, look: Lo
     ...{ from: between.data, to: sorted.made.data },
     ...{ inputs: inner, outputs: hidden },
   });
-  await look(() => {
+  await tell.trace(() => {
     for (const enqueue of traced) enqueue();
   });
   mlp.dispose();
@@ -314,16 +291,41 @@ export const flopsColumns = <Point>(of: (point: Point) => Flops): readonly Colum
   },
 ];
 
-type GemmLine = ReturnType<typeof gemmLines>[number];
-
-export const gemmLines = ({ rows, gateUp, down }: GemmPoint) => [
+const linesOf = ({ rows, gateUp, down }: GemmPoint) => [
   { rows, name: 'gate, up', ...gateUp },
   { rows, name: 'down', ...down },
 ];
+type GemmLine = ReturnType<typeof linesOf>[number];
+const ours = ({ times }: GemmLine): number => times.heddle!.median;
 
-export const gemmColumns = (unit: Unit): readonly Column<GemmLine>[] => {
-  const ours = ({ times }: GemmLine): number => times.heddle!.median;
-  return [
+interface GemmMembers {
+  readonly iterations: number;
+  readonly plan: GemmBenchPlan;
+  /** cuBLAS's version, or why it is not there. */
+  readonly cublas: string;
+  readonly rates: Rates | null;
+}
+
+export const gemmBench: Bench<GemmBenchPlan, GemmPoint, GemmMembers, GemmLine> = {
+  format: 'heddle-bench-gemm/1',
+  setting: () => ({ ranks: 1 }),
+  members: (plan) => ({ iterations: plan.iterations, plan, cublas: '', rates: null }),
+  async measure(rig, plan, tell) {
+    const { device } = rig.timing.world;
+    const { cublas, said } = openCublas(plan.device === 'cuda' ? (device as CudaDevice) : null);
+    const rates = await measureRates(rig.timing);
+    tell.members({ cublas: said, rates });
+    for (const rows of plan.rows) {
+      tell.doing(`${rows} rows`);
+      tell.point(await measure({ ...rig, cublas, rates }, plan, rows, tell));
+    }
+    cublas?.dispose();
+  },
+  heading({ plan }) {
+    const { hidden, inner } = modelFor(plan);
+    return `${plan.profile}: hidden ${hidden}, inner ${inner}, ${plan.experts} experts of a rank, ${plan.dtype}`;
+  },
+  columns: ({ unit }) => [
     { head: 'rows', cell: ({ rows }) => String(rows) },
     { head: 'GEMM', cell: ({ name }) => name },
     ...boundsColumns(({ bounds }: GemmLine) => bounds),
@@ -345,5 +347,8 @@ export const gemmColumns = (unit: Unit): readonly Column<GemmLine>[] => {
         return Number.isFinite(best) ? percent(best / ours(line)) : '–';
       },
     },
-  ];
+  ],
+  lines: linesOf,
+  foot: ({ unit, rates, cublas }) =>
+    `${unit === 'µs' ? `reads ${rates!.reads.toFixed(0)} GB/s; ` : ''}cuBLAS ${cublas}`,
 };

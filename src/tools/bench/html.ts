@@ -1,16 +1,11 @@
 /** One self-contained HTML page from a run's results: charts, tables, method. Nothing is loaded from anywhere. */
 import { type Chart, figure, json, list, page, text } from '../../base/page.js';
 import { htmlTable } from '../../base/table.js';
-import { type BenchReport, type MeasuredPhase, type Point, type Row, rowOf, type Subject } from './report.js';
-import {
-  columnsOf,
-  kernelColumns,
-  placedNotes,
-  rowColumns,
-  tokensColumn,
-  waitTables,
-  wireNotes,
-} from './table.js';
+import type { BenchReport, Point } from './program.js';
+import { roundBench } from './rounds.js';
+import { type MeasuredPhase, type Row, rowOf, type Subject } from './rows.js';
+import { columnsOf } from './run.js';
+import { kernelColumns, placedNotes, rowColumns, tokensColumn, waitTables, wireNotes } from './table.js';
 import { routerInWords } from './workload.js';
 
 export function htmlReport(report: BenchReport): string {
@@ -31,7 +26,7 @@ ${simulated ? simulatedNotice : ''}
 ${facts(report)}
 ${simulated ? '' : figures(report)}
 <h2>Round trips</h2>
-${htmlTable(columnsOf(report), report.points)}
+${htmlTable(columnsOf(roundBench, report), report.points)}
 <p class="soft">* calculated: both − dispatch.</p>
 <details><summary>Every measured row</summary>${rowsTable(report)}</details>
 ${waitsTables(report)}

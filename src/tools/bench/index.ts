@@ -1,4 +1,5 @@
 /** Measuring: Heddle against the machine's own limits and against NCCL, in one run. */
+export { headOf, lineOf } from './columns.js';
 export * from './experts.js';
 export { benchFabric, type FabricBenchReport } from './fabric/bench.js';
 export type { FabricBenchOptions, Figure } from './fabric/measurements.js';
@@ -6,11 +7,11 @@ export * from './gemm.js';
 export { htmlReport } from './html.js';
 export * from './layer.js';
 export { ncclCandidates, ncclVersion } from './nccl-library.js';
-export type { BenchEvent, Plan } from './program.js';
-export * from './report.js';
-export { runBenchmark } from './run.js';
-export { type Unit, unitOf } from './statistics.js';
-export { columnsOf, detailLines, footnote, heading, headOf, lineOf } from './table.js';
+export type { BenchReport, Plan, Point } from './program.js';
+export { roundBench } from './rounds.js';
+export * from './rows.js';
+export * from './run.js';
+export { detailLines, footnote } from './table.js';
 export { Clock, type Span, timelineOf } from './trace.js';
-export { runTuning, type TuneEvent, type TunePlan } from './tune.js';
+export { type TunePlan, tuneBench } from './tune.js';
 export { sweep, type WorkloadOptions } from './workload.js';

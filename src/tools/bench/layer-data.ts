@@ -3,8 +3,7 @@
 import { type MoeModel, profile, withExperts } from '../../moe/layer/index.js';
 import { random } from '../../verify/testing/index.js';
 import { layerWeights } from '../../verify/trials/index.js';
-import type { Rig } from './harness.js';
-import { tensorsOf } from './inputs.js';
+import { type Rig, tensorsOf } from './inputs.js';
 
 /** A model with rows so short that its layer can be simulated. */
 export function inSmall({ sharedInner, ...model }: MoeModel, length = 64): MoeModel {

@@ -3,20 +3,19 @@
  * it: in a row, with the shared expert beside them, as two micro-batches, and with NCCL in their place.
  */
 
-import type { Column } from '../../base/table.js';
 import { bf16ToF32 } from '../../gpu/index.js';
 import { mlpParts } from '../../moe/experts/index.js';
 import { bytesOf, layerInside, MoeLayer, type MoeLayerOptions, readBits } from '../../moe/index.js';
 import { type MoeModel, scaleBlock } from '../../moe/layer/index.js';
 import { type Bounds, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
+import { layerInWords, percent } from './columns.js';
 import { expertFlops, flopsColumns } from './gemm.js';
-import { type Look, type Measuring, pointByPoint, type Rig, wrongResult } from './harness.js';
-import { tensorsOf } from './inputs.js';
+import { type Rig, tensorsOf } from './inputs.js';
 import { createLayerData, inSmall, type LayerData, modelWith } from './layer-data.js';
 import { joinNccl, ncclRound } from './nccl.js';
 import type { NcclCommunicator } from './nccl-library.js';
+import { type Bench, type Measuring, type Tell, wrongResult } from './run.js';
 import type { Spread } from './statistics.js';
-import { layerInWords, percent } from './table.js';
 import type { Grouping, Steps } from './timing.js';
 import { routeSets, workload } from './workload.js';
 
@@ -33,53 +32,32 @@ interface LayerBenchPlan extends Measuring {
   readonly nccl: boolean;
 }
 
-const layerParts = ['router', 'dispatch + combine', 'plan', 'experts', 'shared'] as const;
-type LayerPart = (typeof layerParts)[number];
-const layerWays = [
-  'in a row',
-  'beside',
-  'two micro-batches',
-  'one-sided, in a row',
-  'NCCL, in a row',
-] as const;
-type LayerWay = (typeof layerWays)[number];
+/** The parts of a layer, then the ways in which all of it is measured; each with the head of its column. */
+const heads = {
+  router: 'router',
+  'dispatch + combine': 'd + c',
+  plan: 'plan',
+  experts: 'experts',
+  shared: 'shared',
+  'in a row': 'in a row',
+  beside: 'beside',
+  'two micro-batches': 'two',
+  'one-sided, in a row': 'one-sided',
+  'NCCL, in a row': 'NCCL',
+};
+type Times = Partial<Record<keyof typeof heads, Spread>>;
 
 /** Times in µs; of simulated machines steps, which say nothing. */
-export type LayerPoint = Awaited<ReturnType<typeof measure>>;
+type LayerPoint = Awaited<ReturnType<typeof measure>>;
 
-export type LayerReport = Awaited<ReturnType<typeof benchLayer>>;
-
-/** @throws UnavailableError without enough GPUs, HeddleError where two ways give different bits. */
-export async function benchLayer(plan: LayerBenchPlan, on: (point: LayerPoint) => void = () => {}) {
-  const { ranks, device } = plan;
-  const model = modelFor(plan);
-  const results = await pointByPoint('layer', plan, on, async (rig, tell, look) => {
-    const data = createLayerData(rig, model, 1, plan.weights);
-    const rates = await measureRates(rig.timing);
-    const nccl = device === 'cuda' && plan.nccl ? await joinNccl(rig.timing) : null;
-    for (const tokens of plan.tokens) {
-      const bench = benchOf({ ...rig, data, plan, nccl, rates }, tokens);
-      tell(await measure(bench));
-      if (plan.trace) await lookAt(bench, look);
-      bench.tensors.free();
-    }
-    nccl?.destroy();
-    data.free();
-  });
-  return { ...results, model: { ...model, name: plan.profile }, ranks };
+interface LayerMembers extends Pick<LayerBenchPlan, 'iterations' | 'ranks' | 'rows' | 'weights'> {
+  readonly model: MoeModel & { readonly name: string };
 }
 
 const modelFor = ({ profile, ranks, expertsHere, device, rows }: LayerBenchPlan): MoeModel =>
   device === 'cuda'
     ? modelWith(profile, ranks, expertsHere)
     : inSmall(modelWith(profile, ranks, expertsHere ?? 4), rows === 'fp8' ? scaleBlock : 64);
-
-/** The layer that is measured, in words. */
-export function layerHeading(plan: LayerBenchPlan): string {
-  const model = modelFor(plan);
-  const { profile: name, ranks, rows, weights } = plan;
-  return `${layerInWords({ ...model, name, ranks })}; inner ${model.inner}, rows ${rows}, weights ${weights}`;
-}
 
 interface Tools extends Rig {
   readonly data: LayerData;
@@ -88,9 +66,9 @@ interface Tools extends Rig {
   readonly rates: Rates;
 }
 
-type Bench = ReturnType<typeof benchOf>;
+type Prepared = ReturnType<typeof prepare>;
 
-function benchOf(tools: Tools, tokens: number) {
+function prepare(tools: Tools, tokens: number) {
   const { data, plan } = tools;
   const { family, rows } = plan;
   const tensors = tensorsOf(tools, 1);
@@ -103,10 +81,10 @@ function benchOf(tools: Tools, tokens: number) {
   return { ...tools, tokens, tensors, x, out: tensors.empty('bf16', shape), options };
 }
 
-async function measure(bench: Bench) {
+async function measure(bench: Prepared) {
   const { tokens, plan, nccl, options, data } = bench;
   const { world } = bench.timing;
-  const ways: Partial<Record<LayerWay, Spread>> = {};
+  const ways: Times = {};
   const layer = await MoeLayer.create(world, { ...options, overlap: false });
   const first = await whole(bench, layer);
   ways['in a row'] = first.time;
@@ -114,7 +92,7 @@ async function measure(bench: Bench) {
   if (nccl !== null) ways['NCCL, in a row'] = await withNccl(bench, layer, nccl);
   const { family, why } = layer;
   await layer.dispose();
-  const others: readonly (readonly [LayerWay, Partial<MoeLayerOptions>])[] = [
+  const others: readonly (readonly [keyof Times, Partial<MoeLayerOptions>])[] = [
     ...(data.model.sharedInner === undefined ? [] : [['beside', {}] as const]),
     ...(tokens < 2 ? [] : [['two micro-batches', { microBatches: 2 }] as const]),
     ...(family === 'one-sided'
@@ -129,9 +107,9 @@ async function measure(bench: Bench) {
     ways[way] = time;
     await other.dispose();
   }
-  const median = (part: LayerPart): number => parts[part]?.median ?? 0;
+  const median = (part: keyof Times): number => parts[part]?.median ?? 0;
   const computing = median('router') + median('experts') + median('shared');
-  const row = ways['in a row'].median;
+  const row = first.time.median;
   const fastest = Math.min(row, ways.beside?.median ?? row, ways['two micro-batches']?.median ?? row);
   return {
     // Rows, bounds and operations are those of rank 0's experts; the bounds count its shared expert too.
@@ -143,17 +121,17 @@ async function measure(bench: Bench) {
   };
 }
 
-async function lookAt({ timing, x, out, tokens, options }: Bench, look: Look): Promise<void> {
+async function traced({ timing, x, out, tokens, options }: Prepared, tell: Tell<never>): Promise<void> {
   const microBatches = tokens < 2 ? 1 : 2;
   const layer = await MoeLayer.create(timing.world, { ...options, microBatches });
-  await look(() => layer.forward(x, out, timing.stream));
+  await tell.trace(() => layer.forward(x, out, timing.stream));
   await layer.dispose();
 }
 
-const time = ({ timing }: Bench, steps: Steps, grouping?: Grouping): Promise<Spread> =>
+const time = ({ timing }: Prepared, steps: Steps, grouping?: Grouping): Promise<Spread> =>
   timing.time(timing.world.device.kind === 'cuda' ? 10 : 1, steps, grouping);
 
-async function whole(bench: Bench, layer: MoeLayer): Promise<{ time: Spread; bits: Buffer }> {
+async function whole(bench: Prepared, layer: MoeLayer): Promise<{ time: Spread; bits: Buffer }> {
   const { timing, x, out } = bench;
   const spread = await time(bench, [() => layer.forward(x, out, timing.stream)]);
   await layer.synchronize(timing.stream);
@@ -172,7 +150,7 @@ function areClose(one: Buffer, other: Buffer): boolean {
 }
 
 /** Each part of a layer by itself, on what a forward left behind. */
-async function partsOf(bench: Bench, layer: MoeLayer) {
+async function partsOf(bench: Prepared, layer: MoeLayer) {
   const { x, out, data } = bench;
   const { stream } = bench.timing;
   const { batches, shared } = layerInside(layer);
@@ -187,7 +165,7 @@ async function partsOf(bench: Bench, layer: MoeLayer) {
   ]);
   const { total, counts } = await plan.sizes(stream);
   const flops = expertFlops(data.model, counts, mlpParts(experts).products.rowUnit);
-  const parts: Partial<Record<LayerPart, Spread>> = {
+  const parts: Times = {
     router: await time(bench, [() => void router.route(x, stream)]),
     'dispatch + combine': dispatchAndCombine,
     plan: await time(bench, [() => void plan.plan(received, stream)]),
@@ -197,7 +175,7 @@ async function partsOf(bench: Bench, layer: MoeLayer) {
   return { parts, rows: total, flops, bounds: layerBounds(bench, counts) };
 }
 
-function layerBounds({ data, plan: { weights }, rates, tokens }: Bench, counts: Uint32Array): Bounds {
+function layerBounds({ data, plan: { weights }, rates, tokens }: Prepared, counts: Uint32Array): Bounds {
   const { hidden, inner, sharedInner = 0 } = data.model;
   const used = counts.filter((rows) => rows > 0).length;
   const rows = counts.reduce((sum, some) => sum + some, 0);
@@ -208,7 +186,7 @@ function layerBounds({ data, plan: { weights }, rates, tokens }: Bench, counts: 
 }
 
 /** The same layer with NCCL's exchange of as many rows, whose counts the host knows for free: a lower bound. */
-async function withNccl(bench: Bench, layer: MoeLayer, communicator: NcclCommunicator): Promise<Spread> {
+async function withNccl(bench: Prepared, layer: MoeLayer, communicator: NcclCommunicator): Promise<Spread> {
   const { timing, tokens, plan, x, out } = bench;
   const { hidden, experts, topK } = bench.data.model;
   const of = workload({
@@ -232,25 +210,41 @@ async function withNccl(bench: Bench, layer: MoeLayer, communicator: NcclCommuni
   return spread;
 }
 
-const heads: Readonly<Partial<Record<LayerPart | LayerWay, string>>> = {
-  'dispatch + combine': 'd + c',
-  'two micro-batches': 'two',
-  'one-sided, in a row': 'one-sided',
-  'NCCL, in a row': 'NCCL',
+/** @throws UnavailableError without enough GPUs, HeddleError where two ways give different bits. */
+export const layerBench: Bench<LayerBenchPlan, LayerPoint, LayerMembers> = {
+  format: 'heddle-bench-layer/1',
+  setting: ({ ranks }) => ({ ranks }),
+  members(plan) {
+    const { iterations, ranks, rows, weights, profile: name } = plan;
+    return { iterations, ranks, rows, weights, model: { ...modelFor(plan), name } };
+  },
+  async measure(rig, plan, tell) {
+    const data = createLayerData(rig, modelFor(plan), 1, plan.weights);
+    const rates = await measureRates(rig.timing);
+    const nccl = plan.nccl && plan.device === 'cuda' ? await joinNccl(rig.timing) : null;
+    for (const tokens of plan.tokens) {
+      tell.doing(`${tokens} tokens`);
+      const bench = prepare({ ...rig, data, plan, nccl, rates }, tokens);
+      tell.point(await measure(bench));
+      if (plan.trace) await traced(bench, tell);
+      bench.tensors.free();
+    }
+    nccl?.destroy();
+    data.free();
+  },
+  heading: ({ model, ranks, rows, weights }) =>
+    `${layerInWords({ ...model, ranks })}; inner ${model.inner}, rows ${rows}, weights ${weights}`,
+  columns: () => [
+    { head: 'tokens', cell: ({ tokens }) => String(tokens) },
+    ...Object.entries(heads).map(([name, head]) => ({
+      head,
+      cell: ({ parts, ways }: LayerPoint) =>
+        ({ ...parts, ...ways })[name as keyof Times]?.median.toFixed(1) ?? '–',
+    })),
+    { head: 'tokens/s', rate: true, cell: ({ tokensPerSecond }) => tokensPerSecond!.toExponential(2) },
+    { head: 'exposed', cell: ({ exposed }) => percent(exposed) },
+    ...boundsColumns(({ bounds }: LayerPoint) => bounds),
+    ...flopsColumns((point: LayerPoint) => point),
+  ],
+  lines: (point) => [point],
 };
-
-/** Parts, then the whole layer in its ways; then what the experts compute. */
-export const layerColumns = (): readonly Column<LayerPoint>[] => [
-  { head: 'tokens', cell: ({ tokens }) => String(tokens) },
-  ...[...layerParts, ...layerWays].map((name) => ({
-    head: heads[name] ?? name,
-    cell: ({ parts, ways }: LayerPoint) => {
-      const times: Readonly<Partial<Record<LayerPart | LayerWay, Spread>>> = { ...parts, ...ways };
-      return times[name]?.median.toFixed(1) ?? '–';
-    },
-  })),
-  { head: 'tokens/s', rate: true, cell: ({ tokensPerSecond }) => tokensPerSecond?.toExponential(2) ?? '–' },
-  { head: 'exposed', cell: ({ exposed }) => percent(exposed) },
-  ...boundsColumns(({ bounds }: LayerPoint) => bounds),
-  ...flopsColumns((point: LayerPoint) => point),
-];

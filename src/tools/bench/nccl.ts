@@ -11,8 +11,7 @@
 import type { CudaDevice, CudaStream } from '../../gpu/cuda/index.js';
 import { ranksOf } from '../../moe/layer/index.js';
 import type { Routes } from '../../verify/testing/index.js';
-import type { Rig } from './harness.js';
-import { setsFor } from './inputs.js';
+import { type Rig, setsFor } from './inputs.js';
 import { type NcclCommunicator, ncclAmong, ncclGroup, ncclUniqueId } from './nccl-library.js';
 import type { Steps, Timing } from './timing.js';
 import { rowBytesOf, type Workload } from './workload.js';

@@ -1,10 +1,9 @@
-/** One rank's part of a benchmark, from the first kernel to the last. All ranks of the world run it. */
+/** What one rank of `heddle bench` measures: dispatch and combine beside the limits of the machine and NCCL. */
 import { familyNamed } from '../../moe/families/index.js';
 import type { ExpertParallelOptions, Waits } from '../../moe/index.js';
 import { type Placement, placedRoutes } from '../../moe/layer/index.js';
 import { type Ceilings, createCeilings } from './ceilings.js';
-import type { Measuring, Rig } from './harness.js';
-import { setsFor } from './inputs.js';
+import { type Rig, setsFor } from './inputs.js';
 import { joinNccl, ncclRound } from './nccl.js';
 import type { NcclCommunicator } from './nccl-library.js';
 import { networkCeiling, roomFor } from './network/ceiling.js';
@@ -12,9 +11,9 @@ import { meanSent, type SentRounds, wiresOf } from './network/sent.js';
 import { timeNvshmem } from './nvshmem.js';
 import { createRound } from './round.js';
 import { type MeasuredPhase, measuredPhases, rowsOf, type Subject } from './rows.js';
+import type { Measuring, Report, Tell } from './run.js';
 import { type Spread, spread } from './statistics.js';
 import type { Timing } from './timing.js';
-import { type Span, trace } from './trace.js';
 import {
   busiestLoad,
   placementFor,
@@ -25,6 +24,7 @@ import {
   shapeOf,
   type Workload,
   type WorkloadOptions,
+  workload,
 } from './workload.js';
 
 export interface Plan extends Measuring {
@@ -33,7 +33,6 @@ export interface Plan extends Measuring {
   readonly nodes: number;
   readonly tokens: readonly number[];
   readonly world: 'local' | 'processes';
-  readonly nccl: boolean;
   /** Rounds are also measured with experts in so many places, by a placement for these routes. */
   readonly places?: number;
   /** Rounds are also run that count how long ranks wait for each other. */
@@ -42,14 +41,14 @@ export interface Plan extends Measuring {
   readonly breakdown: boolean;
 }
 
-type Meanwhile =
-  | { readonly type: 'doing'; readonly what: string }
-  | { readonly type: 'trace'; readonly spans: readonly Span[] };
+export interface Members {
+  readonly method: Pick<Plan, 'world' | 'nodes' | 'iterations' | 'places'> & { readonly warmups: number };
+  readonly workload: Workload;
+  /** One meeting of all ranks by flags, among many in one kernel. */
+  readonly barrier: Spread | null;
+}
 
-export type BenchEvent =
-  | Meanwhile
-  | { readonly type: 'barrier'; readonly spread: Spread }
-  | { readonly type: 'point'; readonly point: Point };
+export type BenchReport = Report<Point, Members>;
 
 export type Point = Awaited<ReturnType<typeof measure>>;
 
@@ -67,37 +66,32 @@ export function roundsFor({ dispatch, combine }: Pick<RoundBytes, 'dispatch' | '
   return Math.max(8, Math.min(100, Math.ceil(graphTime / estimate)));
 }
 
-/** Every rank calls it. */
-export async function benchmark(
-  rig: Rig,
-  of: Workload,
-  plan: Plan,
-  emit: (event: BenchEvent) => void,
-): Promise<void> {
+/** One rank's part, from the first kernel to the last. */
+export async function measureRounds(rig: Rig, plan: Plan, tell: Tell<Point, Members>): Promise<void> {
   const { timing } = rig;
+  const of = workload(plan.workload);
   const real = timing.world.device.kind === 'cuda';
   let ceilings: Ceilings | null = null;
-  // Those are of windows, which ranks of several nodes do not have in common.
+  // Ceilings move bytes over windows, which ranks of several nodes do not have in common.
   if (real && plan.nodes === 1) {
-    emit({ type: 'doing', what: 'ceilings' });
+    tell.doing('ceilings');
     const largest = Math.max(...plan.tokens);
     const { dispatch, combine } = roundBytes(of, largest, routeSets(of, largest, 2));
     const most = Math.max(dispatch.busiest, combine.busiest);
     // A margin: other sets of routes may have a busier rank.
     ceilings = await createCeilings(timing, 1.25 * most + 2 ** 16);
     await ceilings.transfers('stores', most, 8); // clocks rise under load
-    emit({ type: 'barrier', spread: await ceilings.barrier() });
+    tell.members({ barrier: await ceilings.barrier() });
   }
   let communicator: NcclCommunicator | null = null;
   if (plan.nccl && real) {
-    emit({ type: 'doing', what: 'joining NCCL' });
+    tell.doing('joining NCCL');
     communicator = await joinNccl(timing);
   }
   const placement = plan.places === undefined ? null : placementFor(of, plan.places, plan.nodes);
   for (const tokens of plan.tokens) {
     const tools = { ...rig, ceilings, communicator, of, real, plan, placement };
-    const point = await measure(tools, tokens, emit);
-    emit({ type: 'point', point });
+    tell.point(await measure(tools, tokens, tell));
   }
   communicator?.destroy();
   await ceilings?.dispose();
@@ -112,9 +106,9 @@ interface Tools extends Rig {
   readonly placement: Placement | null;
 }
 
-async function measure(tools: Tools, tokens: number, emit: (event: Meanwhile) => void) {
+async function measure(tools: Tools, tokens: number, tell: Tell<never>) {
   const { timing, noise, ceilings, communicator, of, real, plan, placement } = tools;
-  const doing = (what: string): void => emit({ type: 'doing', what: `${tokens} tokens: ${what}` });
+  const doing = (what: string): void => tell.doing(`${tokens} tokens: ${what}`);
   const first = roundBytes(of, tokens, routeSets(of, tokens, 1));
   const rounds = real ? roundsFor(first) : 2;
   const readBytes = tokens * rowBytesOf(of).dispatch;
@@ -136,7 +130,7 @@ async function measure(tools: Tools, tokens: number, emit: (event: Meanwhile) =>
   doing('dispatch + combine');
   keep('heddle', 'both', await round.time(rounds, round.both));
   await round.verify();
-  if (plan.trace) emit({ type: 'trace', spans: await trace(timing, () => round.both[0]!(0)) });
+  await tell.trace(() => round.both[0]!(0));
   // Simulated steps of a kernel beside those of its peers' say nothing.
   if (plan.breakdown && real) doing('kernels');
   const kernels = plan.breakdown && real ? await round.breakdown() : null;

@@ -19,9 +19,9 @@ import {
   toF32,
 } from '../../moe/layer/index.js';
 import type { Routes } from '../../verify/testing/index.js';
-import { type Rig, wrongResult } from './harness.js';
-import { createInputs } from './inputs.js';
+import { createInputs, type Rig } from './inputs.js';
 import { type SentRound, type SentRounds, shadowOf } from './network/sent.js';
+import { wrongResult } from './run.js';
 import { quantile, type Spread, slowest } from './statistics.js';
 import type { Steps } from './timing.js';
 import { shapeOf, type Workload } from './workload.js';

@@ -68,3 +68,9 @@ export function rowsOf(
     }),
   );
 }
+
+export const rowOf = (
+  { rows }: { readonly rows: readonly Row[] },
+  subject: Subject,
+  phase: MeasuredPhase,
+): Row | undefined => rows.find((row) => row.subject === subject && row.phase === phase);

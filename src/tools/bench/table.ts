@@ -1,107 +1,80 @@
 /** The table that a run prints: a line for each number of tokens, as it comes. */
 import { type Column, textTable } from '../../base/table.js';
 import { latestRank } from '../../moe/index.js';
-import type { BenchReport, Point, Row } from './report.js';
-import { rowOf } from './report.js';
-import { routerInWords, type Workload } from './workload.js';
-
-type Described = Pick<Workload, 'name' | 'hidden' | 'topK' | 'experts' | 'ranks'>;
-
-export const layerInWords = ({ name, hidden, topK, experts, ranks }: Described): string =>
-  `${name}: hidden ${hidden}, top-${topK} of ${experts} experts, ep ${ranks}`;
+import { columnsIn, layerInWords, number, percent } from './columns.js';
+import type { BenchReport, Point } from './program.js';
+import { type Row, rowOf } from './rows.js';
+import type { Unit } from './statistics.js';
+import { routerInWords } from './workload.js';
 
 /** The description of the run, before the first line. */
-export function heading({ workload: of, machine, method, barrier, unit }: BenchReport): string {
-  const gpus = `${machine.gpus.length} × ${machine.gpus[0] ?? 'no GPU'}`;
+export function heading({ workload: of, machine, method, barrier }: BenchReport): string {
+  const nodes = method.nodes > 1 ? `${method.nodes} nodes, ` : '';
+  const where = method.world === 'local' ? 'one process' : 'a process for each rank';
+  const often = `${method.iterations} iteration${method.iterations === 1 ? '' : 's'}`;
   const lines = [
     `${layerInWords(of)}, ${of.dtype} there, ${of.combineDtype} back, ${routerInWords(of.router)}`,
-    `${gpus}, ${method.nodes > 1 ? `${method.nodes} nodes, ` : ''}${method.world === 'local' ? 'one process' : 'a process for each rank'}; ` +
-      `${method.iterations} iteration${method.iterations === 1 ? '' : 's'}, median of the slowest rank` +
-      (unit === 'steps' ? '; simulated steps say nothing about a GPU’s time' : ''),
+    `${machine.gpus.length} × ${machine.gpus[0]}, ${nodes}${where}; ${often}, median of the slowest rank`,
   ];
   if (barrier !== null) lines.push(`flag barrier: ${number(barrier.median)} µs a meeting`);
   return lines.join('\n');
 }
-
-const inColumns = <Of>(columns: readonly Column<Of>[], cell: (column: Column<Of>) => string): string =>
-  columns
-    .map((column) => cell(column).padStart(column.width ?? Math.max(10, column.head.length + 2)))
-    .join('');
-
-export const headOf = <Of>(columns: readonly Column<Of>[]): string => inColumns(columns, ({ head }) => head);
-export const lineOf = <Of>(columns: readonly Column<Of>[], of: Of): string =>
-  inColumns(columns, ({ cell }) => cell(of));
 
 const time =
   (subject: Row['subject'], phase: Row['phase']) =>
   (point: Point): string =>
     number(rowOf(point, subject, phase)?.time ?? null);
 
-export const percent = (share: number | null | undefined, digits = 0): string =>
-  share === null || share === undefined ? '–' : `${(share * 100).toFixed(digits)} %`;
-
-type Kind = Pick<BenchReport, 'unit' | 'method'>;
-
-/** The columns of a run; of a simulated one no rate follows, and ranks of several nodes have other limits. */
-export function columnsOf({ unit, method }: Kind): readonly Column<Point>[] {
+/** The columns of a run. Ranks of several nodes have other limits than those of one. */
+export function roundColumns({ unit, method }: BenchReport): readonly Column<Point>[] {
   const both = (point: Point) => rowOf(point, 'heddle', 'both');
-  const real = unit === 'µs';
-  const oneNode = method.nodes === 1;
-  const range: Column<Point> = {
-    head: 'p10–p90',
-    width: 16,
-    cell: (point) => {
-      const spread = both(point)?.spread;
-      return spread ? `${number(spread.p10)}–${number(spread.p90)}` : '–';
-    },
+  const range = (point: Point): string => {
+    const spread = both(point)?.spread;
+    return spread ? `${number(spread.p10)}–${number(spread.p90)}` : '–';
   };
-  const limits: readonly Column<Point>[] = [
-    { head: 'NVLink GB/s', cell: (p) => number(both(p)?.physical ?? null, 0) },
-    { head: 'logical GB/s', cell: (p) => number(both(p)?.logical ?? null, 0) },
-    { head: 'stores µs', cell: time('stores', 'both') },
-    { head: 'of ceiling', cell: (p) => percent(both(p)?.ofCeiling) },
-    // Dispatch alone is measured.
-    { head: 'dispatch of it', cell: (p) => percent(rowOf(p, 'heddle', 'dispatch')?.ofCeiling) },
-    { head: 'NCCL µs', cell: time('nccl sparse', 'both') },
-    { head: '× NCCL', cell: (p) => number(both(p)?.overNccl ?? null, 2) },
+  const oneNode = method.nodes === 1;
+  const halves: readonly Column<Point>[] = [
+    { head: `dispatch ${unit}`, cell: time('heddle', 'dispatch') },
+    { head: `combine* ${unit}`, cell: time('heddle', 'combine') },
   ];
-  /** The same messages by the network alone, and how many times as long Heddle takes. */
-  const network: readonly Column<Point>[] = [
-    { head: 'network µs', cell: time('network', 'both') },
-    { head: '× network', cell: (p) => number(1 / (both(p)?.ofCeiling ?? 0), 2) },
+  const limits: readonly Column<Point>[] = [
+    { head: 'NVLink GB/s', rate: true, cell: (p) => number(both(p)?.physical ?? null, 0) },
+    { head: 'logical GB/s', rate: true, cell: (p) => number(both(p)?.logical ?? null, 0) },
+    { head: 'stores µs', rate: true, cell: time('stores', 'both') },
+    { head: 'of ceiling', rate: true, cell: (p) => percent(both(p)?.ofCeiling) },
+    // Dispatch alone is measured.
+    { head: 'dispatch of it', rate: true, cell: (p) => percent(rowOf(p, 'heddle', 'dispatch')?.ofCeiling) },
+    { head: 'NCCL µs', rate: true, cell: time('nccl sparse', 'both') },
+    { head: '× NCCL', rate: true, cell: (p) => number(both(p)?.overNccl ?? null, 2) },
+    {
+      head: 'NVLink KB a rank',
+      cell: ({ bytes }) => number((bytes.dispatch.physical + bytes.combine.physical) / 1000, 0),
+    },
+  ];
+  const placed: readonly Column<Point>[] = [
+    { head: `placed ${unit}`, cell: time('heddle placed', 'both') },
+    // The routes of the busiest rank, over the mean.
+    { head: 'busiest', cell: ({ busiest }) => number(busiest?.plain ?? null, 2) },
+    { head: 'busiest placed', cell: ({ busiest }) => number(busiest?.placed ?? null, 2) },
   ];
   return [
     tokensColumn,
-    ...(oneNode
-      ? [
-          { head: `dispatch ${unit}`, cell: time('heddle', 'dispatch') },
-          { head: `combine* ${unit}`, cell: time('heddle', 'combine') },
-        ]
-      : []),
+    ...(oneNode ? halves : []),
     { head: `both ${unit}`, kind: 'main', cell: time('heddle', 'both') },
-    ...(real ? [range, ...(oneNode ? limits : network)] : []),
-    ...(oneNode ? withinNode : acrossNodes),
-    ...(method.places === undefined
-      ? []
-      : [{ head: `placed ${unit}`, cell: time('heddle placed', 'both') }, ...loads]),
+    { head: 'p10–p90', width: 16, rate: true, cell: range },
+    ...(oneNode ? limits : acrossNodes),
+    ...(method.places === undefined ? [] : placed),
   ];
 }
 
-/** The routes of the busiest rank, over the mean. */
-const loads: readonly Column<Point>[] = [
-  { head: 'busiest', cell: ({ busiest }) => number(busiest?.plain ?? null, 2) },
-  { head: 'busiest placed', cell: ({ busiest }) => number(busiest?.placed ?? null, 2) },
-];
-
-const withinNode: readonly Column<Point>[] = [
-  {
-    head: 'NVLink KB a rank',
-    cell: ({ bytes }) => number((bytes.dispatch.physical + bytes.combine.physical) / 1000, 0),
-  },
-];
-
 /** The bytes that the proxies sent, as counted; and what hybrid sends, as the routes have it. */
 const acrossNodes: readonly Column<Point>[] = [
+  // The same messages by the network alone, and how many times as long Heddle takes.
+  { head: 'network µs', rate: true, cell: time('network', 'both') },
+  {
+    ...({ head: '× network', rate: true } as const),
+    cell: (p) => number(1 / (rowOf(p, 'heddle', 'both')?.ofCeiling ?? 0), 2),
+  },
   {
     head: 'messages a rank',
     cell: ({ network }) => number(network && network.dispatch.messages + network.combine.messages, 0),
@@ -121,12 +94,12 @@ export const tokensColumn: Column<{ readonly tokens: number }> = {
   cell: ({ tokens }) => String(tokens),
 };
 
-export function rowColumns(unit: BenchReport['unit']): readonly Column<Row>[] {
+export function rowColumns(unit: Unit): readonly Column<Row>[] {
   const spread = (key: 'min' | 'p10' | 'p90' | 'max'): Column<Row> => ({
     head: key,
     cell: (row) => number(row.spread?.[key] ?? null),
   });
-  return [
+  return columnsIn(unit, [
     { head: 'what', kind: 'name', cell: ({ subject }) => subject },
     {
       head: 'phase',
@@ -135,16 +108,16 @@ export function rowColumns(unit: BenchReport['unit']): readonly Column<Row>[] {
     },
     { head: `median, ${unit}`, kind: 'main', cell: ({ time }) => number(time) },
     ...(['min', 'p10', 'p90', 'max'] as const).map(spread),
-    { head: 'NVLink GB/s', cell: ({ physical }) => number(physical, 1) },
-    { head: 'logical GB/s', cell: ({ logical }) => number(logical, 1) },
-    { head: 'of ceiling', cell: ({ ofCeiling }) => percent(ofCeiling, 1) },
-    { head: '× NCCL', cell: ({ overNccl }) => number(overNccl, 2) },
-  ];
+    { head: 'NVLink GB/s', rate: true, cell: ({ physical }) => number(physical, 1) },
+    { head: 'logical GB/s', rate: true, cell: ({ logical }) => number(logical, 1) },
+    { head: 'of ceiling', rate: true, cell: ({ ofCeiling }) => percent(ofCeiling, 1) },
+    { head: '× NCCL', rate: true, cell: ({ overNccl }) => number(overNccl, 2) },
+  ]);
 }
 
 type Kernel = NonNullable<Point['kernels']>[number];
 
-export const kernelColumns = (unit: BenchReport['unit']): readonly Column<Kernel>[] => [
+export const kernelColumns = (unit: Unit): readonly Column<Kernel>[] => [
   { head: 'kernel', kind: 'name', cell: ({ kernel }) => kernel },
   { head: `between events, ${unit}`, cell: ({ time }) => number(time) },
   { head: 'events alone', cell: ({ gap }) => number(gap) },
@@ -173,14 +146,10 @@ export const waitTables = ({ waits }: Point) =>
   });
 
 /** The tables that flags add below the line of a number of tokens. */
-export function detailLines(
-  { unit }: Pick<BenchReport, 'unit'>,
-  point: Point,
-  { kernelBreakdown = false, iterStats = false }: DetailFlags,
-): string {
+export function detailLines({ unit }: Pick<BenchReport, 'unit'>, point: Point, iterStats = false): string {
   const { kernels, rows, waits } = point;
   const tables = [
-    ...(kernelBreakdown && kernels !== null ? [textTable(kernelColumns(unit), kernels)] : []),
+    ...(kernels !== null ? [textTable(kernelColumns(unit), kernels)] : []),
     ...(iterStats ? [textTable(rowColumns(unit), rows)] : []),
     ...waitTables(point).map(({ columns, lines }) => textTable(columns, lines)),
   ];
@@ -190,12 +159,7 @@ export function detailLines(
       `The others wait for rank ${rank} most: ${number(waited)} ${unit} a round, all of them together.`,
     );
   }
-  return tables.map((table) => `${table.replaceAll(/^/gm, '    ')}\n`).join('');
-}
-
-interface DetailFlags {
-  readonly kernelBreakdown?: boolean;
-  readonly iterStats?: boolean;
+  return tables.join('\n').replaceAll(/^(?=.)/gm, '    ');
 }
 
 export const footnote = ({ unit, method, points }: BenchReport): string =>
@@ -224,10 +188,3 @@ export const wireNotes = (points: readonly Point[]): string[] =>
 const countedNote = 'Messages and KB: what proxies sent in a round, headers and all.';
 const networkNote =
   'Network: the same messages by the transfer engine alone, host memory to host memory; × network: Heddle ÷ that.';
-
-/** Three significant digits where that matters; a dash for nothing. */
-export function number(value: number | null, digits?: number): string {
-  if (value === null || !Number.isFinite(value)) return '–';
-  if (digits !== undefined) return value.toFixed(value < 10 && digits === 0 ? 1 : digits);
-  return value >= 1000 ? value.toFixed(0) : value >= 100 ? value.toFixed(1) : value.toFixed(2);
-}

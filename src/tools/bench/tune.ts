@@ -6,13 +6,14 @@
 import { type Family, familyNamed, type PlanTarget, type Tuning } from '../../moe/families/index.js';
 import { type TunedShape, tunedFor } from '../../moe/index.js';
 import { combineRowBytes, dispatchRowBytes, type Layer, type Shape } from '../../moe/layer/index.js';
-import { onRanks, type Rig } from './harness.js';
-import { setsFor } from './inputs.js';
+import { layerInWords } from './columns.js';
+import { type Rig, setsFor } from './inputs.js';
 import { roundsFor } from './program.js';
 import { createRound } from './round.js';
+import type { Bench, Measuring } from './run.js';
 import { roundBytes, routeSets, shapeOf, type Workload, type WorkloadOptions, workload } from './workload.js';
 
-export interface TunePlan {
+export interface TunePlan extends Measuring {
   readonly family: string;
   readonly workload: WorkloadOptions;
   readonly tokens: readonly number[];
@@ -20,22 +21,15 @@ export interface TunePlan {
   readonly budgetSeconds: number;
 }
 
-export type TuneEvent =
-  | {
-      readonly type: 'tried';
-      readonly tokens: number;
-      readonly tuning: Tuning;
-      readonly microseconds: number;
-    }
-  | {
-      readonly type: 'tuned';
-      readonly shape: TunedShape;
-      /** The time with the parameters that the search started from. */
-      readonly before: number;
-      readonly tried: number;
-      /** The budget ended the search. */
-      readonly cut: boolean;
-    };
+/** A shape with the best parameters that were found. */
+export interface Tuned {
+  readonly shape: TunedShape;
+  /** The time with the parameters that the search started from. */
+  readonly before: number;
+  readonly tried: number;
+  /** The budget ended the search. */
+  readonly cut: boolean;
+}
 
 interface TuningFor {
   readonly layer: Layer;
@@ -109,25 +103,45 @@ export async function descend<T extends Tuning>(
   return { tuning: best, microseconds, before, tried: known.size, cut: false };
 }
 
-/** Searches for every number of tokens, on all GPUs of the plan in this process. */
-export async function runTuning(plan: TunePlan, on: (event: TuneEvent) => void): Promise<TunedShape[]> {
-  const of = workload(plan.workload);
-  const family = familyNamed(plan.family);
-  const setting = { ranks: of.ranks, device: 'cuda', iterations: 9, warmups: 2, seed: of.seed } as const;
-  const [found] = await onRanks(setting, async (rig) => {
-    const emit = rig.timing.world.rank === 0 ? on : () => {};
+/** The search for every number of tokens, on all GPUs of the plan in this process. */
+export const tuneBench: Bench<TunePlan, Tuned, { readonly workload: Workload; readonly family: string }> = {
+  format: 'heddle-tune/1',
+  setting: (plan) => {
+    const { ranks, seed } = workload(plan.workload);
+    return { ranks, seed, warmups: 2 };
+  },
+  members: (plan) => ({ workload: workload(plan.workload), family: plan.family }),
+  async measure(rig, plan, tell) {
+    const of = workload(plan.workload);
+    const family = familyNamed(plan.family);
     const start = performance.now();
-    const shapes: TunedShape[] = [];
     for (const [i, tokens] of plan.tokens.entries()) {
       // The remaining time goes to the remaining numbers of tokens alike.
       const used = performance.now() - start;
       const share = (plan.budgetSeconds * 1000 - used) / (plan.tokens.length - i);
-      shapes.push(await tuneOne(rig, of, family, tokens, used + share + start, emit));
+      tell.point(await tuneOne(rig, of, family, tokens, used + share + start, tell.doing));
     }
-    return shapes;
-  });
-  return found!;
-}
+  },
+  heading: ({ workload: of, family }) => `${layerInWords(of)}; ${family}`,
+  columns: () => [
+    { head: 'tokens', width: 6, cell: ({ shape }) => String(shape.maxTokens) },
+    { head: 'before µs', cell: ({ before }) => before.toFixed(2) },
+    { head: 'tuned µs', cell: ({ shape }) => shape.microseconds.toFixed(2) },
+    { head: 'tried', cell: ({ tried, cut }) => `${tried}${cut ? ', out of time' : ''}` },
+    { head: '  parameters', width: 0, cell: ({ shape }) => `  ${inWords(shape.tuning)}` },
+  ],
+  lines: (point) => [point],
+  results: ({ points }) => points.map(({ shape }) => shape),
+};
+
+/** A tuning in words: 'combine way push, parts 1, …; dispatch …' */
+const inWords = (tuning: Tuning): string =>
+  Object.entries(tuning)
+    .map(([phase, knobs]) => {
+      const all = Object.entries(knobs).map(([key, value]) => `${key} ${value}`);
+      return `${phase} ${all.join(', ')}`;
+    })
+    .join('; ');
 
 async function tuneOne(
   rig: Rig,
@@ -135,8 +149,8 @@ async function tuneOne(
   family: Family,
   tokens: number,
   deadline: number,
-  emit: (event: TuneEvent) => void,
-): Promise<TunedShape> {
+  doing: (what: string) => void,
+): Promise<Tuned> {
   const { timing } = rig;
   const { world } = timing;
   const first = roundBytes(of, tokens, routeSets(of, tokens, 1));
@@ -148,7 +162,7 @@ async function tuneOne(
     const round = await createRound(rig, of, routes, { family: family.name, tuning });
     const { median: microseconds } = await round.time(rounds, round.both);
     await round.dispose();
-    emit({ type: 'tried', tokens, tuning, microseconds });
+    doing(`${tokens} tokens: ${microseconds.toFixed(2)} µs`);
     return microseconds;
   };
   // The ranks must agree when to stop: rank 0's clock decides.
@@ -175,7 +189,7 @@ async function tuneOne(
     time,
     over,
   );
-  const found: TunedShape = {
+  const tuned: TunedShape = {
     family: family.name,
     gpu: world.device.model,
     ranks: of.ranks,
@@ -186,6 +200,5 @@ async function tuneOne(
     tuning,
     microseconds: Math.round(microseconds * 100) / 100,
   };
-  emit({ type: 'tuned', shape: found, before, tried, cut });
-  return found;
+  return { shape: tuned, before, tried, cut };
 }

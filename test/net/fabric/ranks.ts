@@ -2,7 +2,6 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { sweepShm } from '../../../src/net/fabric/index.js';
-import type { Rank } from '../../../src/tools/bench/fabric/roles.js';
 
 /**
  * Several local processes that run one function each, and that exchange what they have to tell one another
@@ -31,7 +30,12 @@ export interface Ranks {
 }
 
 /** What one of the processes sees. In what it exchanges, ranks that are gone are undefined. */
-export interface TestRank extends Rank {
+export interface TestRank {
+  readonly rank: number;
+  readonly ranks: number;
+  readonly args: unknown;
+  /** Gives a value to everybody and gets everybody's, by rank. */
+  exchange<T>(value: T): Promise<T[]>;
   /** Tells the starting process something. */
   tell(what: unknown): void;
   /** Waits for the starting process to tell something. */

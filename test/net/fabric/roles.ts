@@ -1,8 +1,25 @@
-import type { EngineOptions } from '../../../src/net/fabric/index.js';
-import { meet } from '../../../src/tools/bench/fabric/roles.js';
+import { type EngineOptions, TransferEngine } from '../../../src/net/fabric/index.js';
 import type { TestRank } from './ranks.js';
 
 /** What the ranks of the tests do; each function runs in a process of its own. */
+
+/**
+ * Opens an engine, meets everybody, and exchanges a region of `bytes` each. Peers and regions are by rank, this rank's own undefined;
+ * the group is of everybody else's.
+ */
+async function meet(rank: TestRank, options: EngineOptions, bytes: number) {
+  const engine = await TransferEngine.open(options);
+  const region = engine.allocate(bytes);
+  const all = await rank.exchange({ address: engine.address, descriptor: region.descriptor });
+  const peers = all.map(({ address }, r) =>
+    r === rank.rank ? undefined : engine.addPeer(address, `rank ${r}`),
+  );
+  const remotes = all.map(({ descriptor }, r) =>
+    peers[r] ? engine.remote(peers[r], descriptor) : undefined,
+  );
+  const group = engine.group(remotes.filter((remote) => remote !== undefined));
+  return { engine, peers, region, remotes, group };
+}
 
 export interface LossReport {
   /** The error of the writes to the victim. */

@@ -11,6 +11,7 @@ import {
   lineOf,
   type Point,
   type Row,
+  roundBench,
   rowOf,
 } from '../../../src/tools/bench/index.js';
 
@@ -74,11 +75,11 @@ describe('the HTML report', () => {
       ],
     };
     const columns = (line: string) => line.trim().split(/ {2,}/);
-    expect(columns(headOf(columnsOf(apart)))).toEqual([
+    expect(columns(headOf(columnsOf(roundBench, apart)))).toEqual([
       ...['tokens', 'both µs', 'p10–p90', 'network µs', '× network'],
       ...['messages a rank', 'network KB a rank', 'network rows a token'],
     ]);
-    expect(columns(lineOf(columnsOf(apart), apart.points[0]!))).toEqual([
+    expect(columns(lineOf(columnsOf(roundBench, apart), apart.points[0]!))).toEqual([
       '8',
       '55.00',
       '–',
@@ -179,9 +180,9 @@ describe('the HTML report', () => {
 
 describe('the printed table', () => {
   it('has its cells under their heads', () => {
-    const head = headOf(columnsOf(report));
+    const head = headOf(columnsOf(roundBench, report));
     for (const point of report.points) {
-      const line = lineOf(columnsOf(report), point);
+      const line = lineOf(columnsOf(roundBench, report), point);
       expect(line).toHaveLength(head.length);
       expect(line.slice(0, 6).trim()).toBe(String(point.tokens));
       expect(line).toContain(shown(rowOf(point, 'heddle', 'both')!.time));
@@ -189,18 +190,17 @@ describe('the printed table', () => {
   });
 
   it('names the spread of every measurement, and what was calculated', () => {
-    const lines = detailLines(report, report.points[0]!, { iterStats: true });
-    expect(lines).toMatch(/^ {4}what +phase +median, µs +min +p10 +p90 +max/);
+    const lines = detailLines(report, report.points[0]!, true);
+    expect(lines).toMatch(/^ {4}what +phase +median, µs +min +p10 +p90 +max/m);
     expect(lines).toMatch(/nccl sparse +both( +\d+\.\d+){5}/);
     expect(lines).toMatch(/heddle +combine \(both − dispatch\) +\d+\.\d+ +–/);
   });
 
   it('shows spills of kernels', () => {
     const point = report.points[0]!;
-    const flags = { kernelBreakdown: true };
-    expect(detailLines(report, point, flags)).toMatch(/dispatch .* 0$/m);
+    expect(detailLines(report, point)).toMatch(/dispatch .* 0$/m);
     const spilling = point.kernels!.map((k) => ({ ...k, facts: { ...k.facts!, localBytes: 64 } }));
-    expect(detailLines(report, { ...point, kernels: spilling }, flags)).toMatch(/dispatch .* 64$/m);
+    expect(detailLines(report, { ...point, kernels: spilling })).toMatch(/dispatch .* 64$/m);
   });
 });
 

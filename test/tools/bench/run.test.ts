@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { formatFinding, SimMachine } from '../../../src/gpu/sim/index.js';
 import { World } from '../../../src/net/world/index.js';
-import { onRank } from '../../../src/tools/bench/harness.js';
 import {
   columnsOf,
   detailLines,
@@ -9,13 +8,14 @@ import {
   headOf,
   htmlReport,
   lineOf,
+  measureOn,
+  type Plan,
   type Point,
+  roundBench,
   rowOf,
   runBenchmark,
 } from '../../../src/tools/bench/index.js';
-import { benchmark, type Plan } from '../../../src/tools/bench/program.js';
 import { Crew } from '../../../src/tools/bench/timing.js';
-import { workload } from '../../../src/tools/bench/workload.js';
 
 const plan: Plan = {
   workload: {
@@ -42,7 +42,7 @@ const plan: Plan = {
 describe('a run on the simulator', () => {
   it('counts bytes and steps, and claims no microseconds', async () => {
     const events: string[] = [];
-    const report = await runBenchmark(plan, (event) => events.push(event.type));
+    const report = await runBenchmark(roundBench, plan, (event) => events.push(event.type));
     expect(report.unit).toBe('steps');
     expect(report.barrier).toBeNull();
     expect(report.points.map(({ tokens }) => tokens)).toEqual([1, 3]);
@@ -55,7 +55,7 @@ describe('a run on the simulator', () => {
   });
 
   it('between nodes counts what crosses the network', async () => {
-    const report = await runBenchmark({
+    const report = await runBenchmark(roundBench, {
       ...plan,
       workload: { ...plan.workload, ranks: 4 },
       ...{ nodes: 2, tokens: [3] },
@@ -65,7 +65,7 @@ describe('a run on the simulator', () => {
     expect(between.rows).toBeGreaterThan(0);
     expect(between.rows).toBeLessThanOrEqual(3);
     expect(between).toMatchObject({ dispatch: between.rows * (64 + 4), combine: between.rows * 64 * 2 });
-    expect(headOf(columnsOf(report))).not.toContain('NVLink KB');
+    expect(headOf(columnsOf(roundBench, report))).not.toContain('NVLink KB');
     // A message of dispatch has a header, and ids and weights of its chunk; rows are padded to 16 bytes.
     const routes = Math.ceil(((tuning.dispatch!.chunk as number) * 2 * 4) / 16) * 16;
     expect(network!.dispatch.bytes).toBe(
@@ -73,8 +73,10 @@ describe('a run on the simulator', () => {
     );
     expect(network!.combine.bytes).toBe(network!.combine.messages * 16 + between.rows * 64 * 2);
     expect([network!.dispatch.messages, network!.combine.messages]).toEqual([1, 1]);
-    expect(headOf(columnsOf(report))).toMatch(/ messages a rank +network KB a rank +network rows a token$/);
-    expect(lineOf(columnsOf(report), report.points[0]!)).toMatch(
+    expect(headOf(columnsOf(roundBench, report))).toMatch(
+      / messages a rank +network KB a rank +network rows a token$/,
+    );
+    expect(lineOf(columnsOf(roundBench, report), report.points[0]!)).toMatch(
       new RegExp(` ${(between.rows / 3).toFixed(2)}$`),
     );
     expect(htmlReport(report)).toContain('network rows a token');
@@ -82,14 +84,18 @@ describe('a run on the simulator', () => {
 
   it.each([1, 2])('measures rounds of placed experts too, of %i nodes', async (nodes) => {
     const skewed = { ...plan.workload, ranks: 4, router: 'skewed', skew: 2 } as const;
-    const report = await runBenchmark({ ...plan, workload: skewed, ...{ nodes, tokens: [32], places: 16 } });
+    const report = await runBenchmark(roundBench, {
+      ...plan,
+      workload: skewed,
+      ...{ nodes, tokens: [32], places: 16 },
+    });
     const [point] = report.points as [Point];
     expect(point.busiest!.plain).toBeGreaterThan(1.5);
     expect(point.busiest!.placed).toBeLessThan(1.2);
     expect(rowOf(point, 'heddle placed', 'both')!.time).toBeGreaterThan(0);
-    expect(headOf(columnsOf(report))).toMatch(/ placed steps +busiest +busiest placed$/);
+    expect(headOf(columnsOf(roundBench, report))).toMatch(/ placed steps +busiest +busiest placed$/);
     const shown = [point.busiest!.plain.toFixed(2), point.busiest!.placed.toFixed(2)];
-    expect(lineOf(columnsOf(report), point).trim().split(/ {2,}/).slice(-2)).toEqual(shown);
+    expect(lineOf(columnsOf(roundBench, report), point).trim().split(/ {2,}/).slice(-2)).toEqual(shown);
     expect(footnote(report)).toContain('Placed: experts in 16 places');
     expect(htmlReport(report)).toContain('Placed: experts in 16 places');
   });
@@ -98,11 +104,12 @@ describe('a run on the simulator', () => {
     [7, 'places is 7; it must be at least 8'],
     [9, 'places is 9; it must be a multiple of the 2 ranks'],
   ])('refuses %i places of 8 experts on 2 ranks before anything starts', async (places, message) => {
-    await expect(runBenchmark({ ...plan, places })).rejects.toThrow(message);
+    await expect(runBenchmark(roundBench, { ...plan, places })).rejects.toThrow(message);
   });
 
   it('shows who waits for whom', async () => {
-    const late = (family: string) => runBenchmark({ ...plan, late: true, tokens: [2], how: { family } });
+    const late = (family: string) =>
+      runBenchmark(roundBench, { ...plan, late: true, tokens: [2], how: { family } });
     const report = await late('one-sided');
     const [point] = report.points as [Point];
     const [portable] = (await late('portable')).points as [Point];
@@ -122,11 +129,7 @@ describe('a run on the simulator', () => {
         [2, 0.25],
       ],
     };
-    expect(
-      detailLines(report, { ...point, waits }, {})
-        .trimEnd()
-        .split('\n'),
-    ).toEqual([
+    expect(detailLines(report, { ...point, waits }).split('\n')).toEqual([
       '    dispatch      for 0  for 1',
       '    rank 0 waits   0.50   7.00',
       '    rank 1 waits   1.00   0.25',
@@ -142,13 +145,10 @@ describe('a run on the simulator', () => {
     const crew = new Crew();
     const points: Point[] = [];
     const ofThree = { ...plan, workload: { ...plan.workload, ranks: 3 }, tokens: [2] };
-    const of = workload(ofThree.workload);
     await World.local({ ranks: 3, device: 'sim', sim: machine }, (world) =>
-      onRank(world, crew, { iterations: 1, seed: of.seed }, (rig) =>
-        benchmark(rig, of, ofThree, (event) => {
-          if (event.type === 'point') points.push(event.point);
-        }),
-      ),
+      measureOn(world, crew, roundBench, ofThree, (event) => {
+        if (event.type === 'point') points.push(event.point);
+      }),
     );
     expect(machine.findings.map(formatFinding)).toEqual([]);
     // Every rank came to the same results.
@@ -157,7 +157,7 @@ describe('a run on the simulator', () => {
   });
 
   it('has no worlds of processes', async () => {
-    await expect(runBenchmark({ ...plan, world: 'processes' })).rejects.toThrow(
+    await expect(runBenchmark(roundBench, { ...plan, world: 'processes' })).rejects.toThrow(
       /simulated GPUs live in one process/,
     );
   });

@@ -1,54 +1,50 @@
-import { type EngineOptions, type ImmediateCounter, TransferEngine } from '../../../net/fabric/index.js';
+import {
+  type EngineOptions,
+  type ImmediateCounter,
+  type Region,
+  type RemoteRegion,
+  TransferEngine,
+} from '../../../net/fabric/index.js';
 
-/** The programs of the benchmark's ranks; each function runs in several processes (rank.ts). */
+/** The programs of the benchmark's two ranks; each function runs in both (rank.ts). */
 
 /** A process of the benchmark, as its own program sees it. */
-export interface Rank {
+export interface Rank extends Sizes {
   readonly rank: number;
-  readonly ranks: number;
-  readonly args: unknown;
-  /** Gives a value to everybody and gets everybody's, by rank. */
+  readonly options: EngineOptions;
+  /** Gives a value to the other, and gets those of both, by rank. */
   exchange<T>(value: T): Promise<T[]>;
 }
 
-/**
- * Opens an engine, meets everybody, and exchanges a region of `bytes` each. Peers and regions are by rank, this rank's own undefined;
- * the group is of everybody else's.
- */
-export async function meet(rank: Rank, options: EngineOptions, bytes: number) {
-  const engine = await TransferEngine.open(options);
-  const region = engine.allocate(bytes);
-  const all = await rank.exchange({ address: engine.address, descriptor: region.descriptor });
-  const peers = all.map(({ address }, r) =>
-    r === rank.rank ? undefined : engine.addPeer(address, `rank ${r}`),
-  );
-  const remotes = all.map(({ descriptor }, r) =>
-    peers[r] ? engine.remote(peers[r], descriptor) : undefined,
-  );
-  const group = engine.group(remotes.filter((remote) => remote !== undefined));
-  return { engine, peers, region, remotes, group };
+/** So many writes, or rounds of them, each of so many bytes. */
+export interface Sizes {
+  readonly bytes: number;
+  /** The writes that are under way at a time, a batch, or the peers of a scatter. */
+  readonly window: number;
+  readonly count: number;
 }
 
-/**
- * Meets the other of two ranks, does what is to be done, and leaves when both have done it. A write goes from the first half of this one's
- * region to the second half of the other's.
- */
+/** Meets the other rank, does what is to be done, and leaves when both have done it. */
 async function between<T>(
-  rank: Rank,
-  options: EngineOptions,
-  bytes: number,
+  { rank, options, exchange }: Rank,
+  room: number,
   body: (pair: ReturnType<typeof pairOf>) => T | Promise<T>,
 ): Promise<T> {
-  const setup = await meet(rank, options, bytes);
-  const result = await body(pairOf(rank, setup));
-  await rank.exchange(null);
-  await setup.engine.close();
+  const engine = await TransferEngine.open(options);
+  const region = engine.allocate(room);
+  const all = await exchange({ address: engine.address, descriptor: region.descriptor });
+  const { address, descriptor } = all[1 - rank]!;
+  const target = engine.remote(engine.addPeer(address, `rank ${1 - rank}`), descriptor);
+  const result = await body(pairOf(engine, region, target));
+  await exchange(null);
+  await engine.close();
   return result;
 }
 
-function pairOf({ rank }: Rank, { engine, region, remotes }: Awaited<ReturnType<typeof meet>>) {
+function pairOf(engine: TransferEngine, region: Region, target: RemoteRegion) {
   const counter = engine.counter();
-  const to = { target: remotes[1 - rank]!, targetOffset: region.bytes / 2 };
+  // From the first half of this rank's region to the second half of the other's.
+  const to = { target, targetOffset: region.bytes / 2 };
   const write = { source: region, sourceOffset: 0, ...to, bytes: 8, immediate: 1, counter };
   return { engine, region, counter, write, landed: engine.immediate(1) };
 }
@@ -63,30 +59,17 @@ function median(count: number, warmUp: number, sample: (n: number) => number): n
   return samples.sort()[count >> 1]!;
 }
 
-/** So many writes, or rounds of them, each of so many bytes. */
-export interface Sizes {
-  readonly bytes: number;
-  /** The writes that are under way at a time, a batch, or the peers of a scatter. */
-  readonly window: number;
-  readonly count: number;
-}
-
-export interface StreamArgs extends Sizes {
-  readonly options: EngineOptions;
-}
-
 /**
  * Rounds before those that count. A thread that polls leaves the compiler behind it little of a processor, so the
  * code takes longer to become what it will be for hours.
  */
-function warmUpOf(options: EngineOptions, caller: number, worker: number): number {
-  return options.thread === 'caller' ? caller : worker;
-}
+const warmUpOf = ({ thread }: EngineOptions, caller: number, worker: number): number =>
+  thread === 'caller' ? caller : worker;
 
 /** Rank 0 writes and rank 1 writes back, `count` times. Microseconds of one way. */
 export function pingPong(rank: Rank): Promise<number> {
-  const { options, bytes, count } = rank.args as StreamArgs;
-  return between(rank, options, 4096, async ({ engine, write, counter, landed }) => {
+  const { options, bytes, count } = rank;
+  return between(rank, 4096, async ({ engine, write, counter, landed }) => {
     write.bytes = bytes;
     await rank.exchange(null);
     const oneWay = median(count, warmUpOf(options, 20_000, Math.min(count, 5000)), () => {
@@ -113,9 +96,9 @@ function take(landed: ImmediateCounter, options: EngineOptions): void {
 
 /** Rank 0 writes `count` times with `window` under way. Seconds from the first call to the last completion. */
 export function stream(rank: Rank): Promise<number> {
-  const { options, bytes, window, count } = rank.args as StreamArgs;
+  const { options, bytes, window, count } = rank;
   const room = 2 * Math.max(bytes * 4, 4096);
-  return between(rank, { ...options, queue: window }, room, async (pair) => {
+  return between({ ...rank, options: { ...options, queue: window } }, room, async (pair) => {
     const { engine, region, write, counter, landed } = pair;
     new Uint8Array(region.buffer).fill(rank.rank + 1);
     const run = (n: number, size: number) => {
@@ -141,8 +124,8 @@ export function stream(rank: Rank): Promise<number> {
 
 /** The time of the call itself: `batch` writes at a time, each batch ended before the next. Microseconds a write. */
 export function posting(rank: Rank): Promise<number> {
-  const { options, bytes, window: batch, count } = rank.args as StreamArgs;
-  return between(rank, options, 4096, ({ engine, write, counter }) => {
+  const { options, bytes, window: batch, count } = rank;
+  return between(rank, 4096, ({ engine, write, counter }) => {
     if (rank.rank === 1) {
       // Only answers: its own progress is all that is asked of it.
       engine.immediate(2).waitSync(1, { timeoutMs: 600_000 });
@@ -165,7 +148,7 @@ export function posting(rank: Rank): Promise<number> {
 
 /** Rank 0 scatters to `window` engines, which rank 1 hosts. Microseconds of the call. */
 export async function scatterCall(rank: Rank): Promise<number> {
-  const { options, bytes, window: peers, count } = rank.args as StreamArgs;
+  const { options, bytes, window: peers, count } = rank;
   if (rank.rank === 1) {
     const engines: TransferEngine[] = [];
     const offers: { address: Uint8Array; descriptor: Uint8Array }[] = [];
