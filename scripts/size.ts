@@ -16,7 +16,7 @@ const ceilings = {
   lang: 10_690,
   gpu: 19_450,
   net: 11_200,
-  moe: 18_900,
+  moe: 18_720,
   verify: 6_500,
   tools: 7_010,
   cli: 2_010,
@@ -31,8 +31,8 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: filesOf(`src/${room}`, '.ts'), ceiling },
   })),
-  { name: 'src', files: filesOf('src', '.ts'), ceiling: 77_100 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_340 },
+  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_920 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_390 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 32_250 },

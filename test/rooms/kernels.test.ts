@@ -51,13 +51,44 @@ function codeLines(text: string): { readonly line: number; readonly code: string
     .filter(({ code }) => /\w/.test(code));
 }
 
-const root = resolve(import.meta.dirname, '../../src/moe');
-const files = Object.fromEntries(
-  readdirSync(root, { recursive: true, encoding: 'utf8' })
-    .filter((name) => name.endsWith('.ts'))
-    .sort()
-    .map((name) => [name, readFileSync(join(root, name), 'utf8')]),
-);
+/** Locals of kernels with the name of something around the kernel, as `name local`: under esbuild, and so tsx, CUDA has other names for them. */
+function shadowingLocals(name: string, text: string): string[] {
+  const file = ts.createSourceFile(name, text, ts.ScriptTarget.Latest, true);
+  const found: string[] = [];
+  /** All names of a function or file, without those of functions inside. */
+  const declaredIn = (node: ts.Node): ts.Identifier[] => {
+    const names: ts.Identifier[] = [];
+    const look = (child: ts.Node): void => {
+      const declares = ts.isVariableDeclaration(child) || ts.isBindingElement(child) || ts.isParameter(child);
+      if ((declares || ts.isImportSpecifier(child)) && ts.isIdentifier(child.name)) names.push(child.name);
+      if (!ts.isFunctionLike(child)) ts.forEachChild(child, look);
+    };
+    ts.forEachChild(node, look);
+    return names;
+  };
+  const visit = (node: ts.Node, around: readonly string[]): void => {
+    const ofKernel =
+      ts.isCallExpression(node.parent) && /^(kernel|device)$/.test(node.parent.expression.getText());
+    const body = ofKernel && ts.isArrowFunction(node) ? node.body : node;
+    const locals = ts.isFunctionLike(node) ? declaredIn(body) : [];
+    for (const { text } of body === node ? [] : locals)
+      if (around.includes(text)) found.push(`${name} ${text}`);
+    ts.forEachChild(node, (child) => visit(child, [...around, ...locals.map(({ text }) => text)]));
+  };
+  const names = declaredIn(file).map(({ text }) => text);
+  if (/\b(kernel|device)\(/.test(text)) ts.forEachChild(file, (child) => visit(child, names));
+  return found;
+}
+
+const sources = (root: string): Readonly<Record<string, string>> =>
+  Object.fromEntries(
+    readdirSync(root, { recursive: true, encoding: 'utf8' })
+      .filter((name) => name.endsWith('.ts'))
+      .sort()
+      .map((name) => [name, readFileSync(join(root, name), 'utf8')]),
+  );
+const src = resolve(import.meta.dirname, '../../src');
+const files = sources(join(src, 'moe'));
 
 test('no function of src/moe is longer than a screen', () => {
   expect(Object.entries(files).flatMap(([name, text]) => longFunctions(name, text))).toEqual([]);
@@ -65,6 +96,10 @@ test('no function of src/moe is longer than a screen', () => {
 
 test('no six lines of src/moe stand there twice', () => {
   expect(blocksTwice(files)).toEqual([]);
+});
+
+test('no local of a kernel has the name of something around it', () => {
+  expect(Object.entries(sources(src)).flatMap(([name, text]) => shadowingLocals(name, text))).toEqual([]);
 });
 
 describe('those who look see', () => {
@@ -83,5 +118,15 @@ describe('those who look see', () => {
       'a.ts:1 = b.ts:2',
     ]);
     expect(blocksTwice({ 'a.ts': block.join('\n'), 'b.ts': again.slice(1).join('\n') })).toEqual([]);
+  });
+
+  test('a local that shadows, not a parameter, nor what lies beside', () => {
+    const text = `const made = ({ win }) => device({}, (g, { win, count }) => {
+      const mine = win.at(count);
+      for (const [win] of mine) g.store(win, 1);
+    });
+    const other = () => { const count = 2; };`;
+    expect(shadowingLocals('a.ts', `${text} const { a: [mine] } = made;`)).toEqual(['a.ts mine', 'a.ts win']);
+    expect(shadowingLocals('a.ts', text.replace('[win]', '[one]'))).toEqual([]);
   });
 });

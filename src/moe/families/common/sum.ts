@@ -94,13 +94,13 @@ export function rowSum<At extends DeviceParams>(of: {
   readonly at: RecordParam<At>;
   readonly gather: Gather<At>;
 }) {
-  const group = Math.min(of.most ?? 8, powerOfTwo(of.rows));
-  const groups = powerOfTwo(Math.ceil(of.rows / group));
+  const held = Math.min(of.most ?? 8, powerOfTwo(of.rows));
+  const groups = powerOfTwo(Math.ceil(of.rows / held));
   return device(
     {
       params: sumParams(of.at, of.lanes),
       using: {
-        GROUP: group,
+        GROUP: held,
         GROUPS: groups,
         LEVELS: Math.log2(groups),
         LANE: of.lane,
@@ -209,15 +209,15 @@ export const sumRow = <At extends DeviceParams>(layer: Pick<Layer, 'output'>, of
   formatOf(layer.output).rounding === null ? unitByUnit(layer, of) : stretchByStretch(layer, of);
 
 function unitByUnit<At extends DeviceParams>(layer: Pick<Layer, 'output'>, { at, sum, part }: SumRow<At>) {
-  const { units, vectors, values } = sumUnit(layer);
+  const unit = sumUnit(layer);
   return device(
     {
       params: params(layer, at),
       using: {
-        UNITS: units,
+        UNITS: unit.units,
         PART_UNITS: part,
-        VECTORS: vectors,
-        VALUES: values,
+        VECTORS: unit.vectors,
+        VALUES: unit.values,
         DTYPE: layer.output.dtype,
         storeSum: storeSum(layer),
         sum,

@@ -20,13 +20,13 @@ const homeParams = ({ at: { win } }: Hybrid) => ({
 
 function sumRows(h: Hybrid) {
   const { output, combine } = h.shape;
-  const { units, vectors, values } = sumUnit(h.shape);
+  const unit = sumUnit(h.shape);
   return device(
     {
       params: homeParams(h),
       using: {
-        ...{ UNITS: units, PART_UNITS: unitsInPart(h.shape, combine.parts) },
-        ...{ VECTORS: vectors, VALUES: values, DTYPE: output.dtype, nodeSum: nodeSum(h) },
+        ...{ UNITS: unit.units, PART_UNITS: unitsInPart(h.shape, combine.parts) },
+        ...{ VECTORS: unit.vectors, VALUES: unit.values, DTYPE: output.dtype, nodeSum: nodeSum(h) },
       },
     },
     (g, { win, to, source, token, part, owners, count }, u) => {

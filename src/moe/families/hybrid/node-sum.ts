@@ -19,14 +19,14 @@ export function nodeSum(h: Hybrid) {
   const rows = mostOwners(shape);
   const at = placeOf(h);
   // A row that is no whole vectors comes value by value, in the first lane.
-  const lane = vectors ? partialDtype(shape) : 'f32';
+  const read = vectors ? partialDtype(shape) : 'f32';
   return device(
     {
       params: { at, count: 'u32', unit: 'u32', values: registers('f32', values) },
       using: {
         LOADS: loads,
         LANES: lanes,
-        rowSum: rowSum({ rows, most: mostHeld(rows), lane, lanes, at, gather: gather(h) }),
+        rowSum: rowSum({ rows, most: mostHeld(rows), lane: read, lanes, at, gather: gather(h) }),
       },
     },
     (g, { at, count, unit, values }, u) => {

@@ -44,8 +44,8 @@ const mostAtOnce = 4;
 function sumOfUnit(h: Hybrid) {
   const { shape } = h;
   const { vectors, values } = sumUnit(shape);
-  const lane = laneOf(shape);
-  const { rows, row } = combineMessage(shape);
+  const message = combineMessage(shape);
+  const read = laneOf(shape);
   return device(
     {
       params: sumParams(record(tokenFields(h)), values),
@@ -53,10 +53,10 @@ function sumOfUnit(h: Hybrid) {
         ...h.u,
         nodeSum: nodeSum(h),
         GROUP: Math.min(hopsOf(shape), mostAtOnce),
-        ...{ ROWS: rows, ROW: row },
+        ...{ ROWS: message.rows, ROW: message.row },
         ...{ SCALED: formatOf(shape.output).rounding !== null, scaleOf: scaleOf(shape) },
-        ...{ VECTORS: vectors, DTYPE: shape.output.dtype, LANE: lane, VALUES: values },
-        ABSENT: negativeZeros[lane],
+        ...{ VECTORS: vectors, DTYPE: shape.output.dtype, LANE: read, VALUES: values },
+        ABSENT: negativeZeros[read],
       },
     },
     (g, { at: { win, wire, source, token, turn, node, owners }, count, unit, i, word, values }, u) => {

@@ -5,8 +5,9 @@
  */
 import { device, pointer, registers, windowOf } from '../../../lang/index.js';
 import type { RowDtype } from '../../layer/index.js';
+import { numbers } from '../common/params.js';
 import { recordFailure } from '../common/waits.js';
-import type { OneSidedWindow } from './window.js';
+import type { oneSidedWindow } from './window.js';
 
 /** All ones: NaN in every lane whatever the row's type, and a NaN that no sum of numbers has. */
 export const emptyWord = 0xffffffff;
@@ -50,15 +51,12 @@ export const makeEmpty = device(
 );
 
 /** Waits for a vector of `peer`, at most as long as patience is left; what then lacks is EMPTY still. */
-export const awaitVector = (window: OneSidedWindow) =>
+export const awaitVector = (window: ReturnType<typeof oneSidedWindow>) =>
   device(
     {
       params: {
-        mine: windowOf(window),
-        home: pointer('v16'),
-        peer: 'u32',
-        epoch: 'u32',
-        patience: registers('u32', 1),
+        ...{ mine: windowOf(window), home: pointer('v16'), patience: registers('u32', 1) },
+        ...numbers('peer', 'epoch'),
       },
       returns: 'v16',
       using: { EMPTY: emptyWord, isEmpty, failed: recordFailure('combine') },

@@ -2,30 +2,18 @@
  * The receive of a split dispatch: waits until every block of every rank has sent its share. It reads this rank's memory
  * only, and one block is enough for it, unless routes are counted.
  */
-import { kernel, peers } from '../../../lang/index.js';
-import { masking } from '../common/masks.js';
-import { layerConstants } from '../common/params.js';
-import { countRoutes } from '../common/received.js';
-import { patienceOf } from '../common/waits.js';
+import { kernel } from '../../../lang/index.js';
 import { countRound, flags } from './flags.js';
-import { dispatchRecvSpread, type OneSidedShape, type OneSidedWindow } from './window.js';
+import type { OneSided } from './kit.js';
+import { dispatchRecvSpread } from './window.js';
 
-export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow) {
+export function dispatchRecvKernel(o: OneSided) {
   return kernel(
     {
       name: 'one_sided_dispatch_recv',
-      maxThreads: dispatchRecvSpread(shape).threads,
-      params: { win: peers(window), limit: 'u32' },
-      using: {
-        BLOCKS: shape.dispatch.blocks,
-        ...layerConstants(shape),
-        PARTS: shape.dispatch.parts,
-        awaitPeer: flags(window, shape, 'dispatch').awaitPeer,
-        countRound,
-        ...masking(shape, 'dispatch'),
-        countRoutes: countRoutes(shape, window),
-        patienceOf,
-      },
+      maxThreads: dispatchRecvSpread(o.shape).threads,
+      params: { win: o.at.win, limit: 'u32' },
+      using: { ...o.u, ...o.phases.dispatch, ...flags(o, 'dispatch'), countRound },
     },
     (g, { win, limit }, u) => {
       const mine = win.at(g.rank);

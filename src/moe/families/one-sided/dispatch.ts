@@ -8,25 +8,28 @@
  */
 import { kernel } from '../../../lang/index.js';
 import { sentPayloads } from '../../layer/index.js';
-import { masking } from '../common/masks.js';
-import { dispatchParams, layerConstants } from '../common/params.js';
+import { dispatchParams } from '../common/params.js';
 import { notePlaces } from '../common/places.js';
-import { countRoutes } from '../common/received.js';
-import { patienceOf } from '../common/waits.js';
 import { flags } from './flags.js';
+import type { OneSided } from './kit.js';
 import { prefetchRows, routeOf, tellRoutes } from './routes.js';
 import { sendRow } from './send-row.js';
-import { team } from './team.js';
-import { type OneSidedShape, type OneSidedWindow, pushes } from './window.js';
 
-export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
+export function dispatchKernel(o: OneSided) {
+  const { shape, window } = o;
+  const sent = sentPayloads(shape);
   return kernel(
     {
       name: shape.split ? 'one_sided_dispatch_send' : 'one_sided_dispatch',
       maxThreads: shape.dispatch.threads,
       /** `limit`: microseconds to wait for a peer. */
       params: { ...dispatchParams(window, shape), limit: 'u32' },
-      using: using(shape, window),
+      using: {
+        ...{ ...o.u, ...o.phases.dispatch, ...flags(o, 'dispatch') },
+        ...{ COUNTS: shape.counts && !shape.split, SENT: sent, sendRow: sent.map((p) => sendRow(o, p)) },
+        ...{ prefetchRows: prefetchRows(o), routeOf: routeOf(o), tellRoutes: tellRoutes(o) },
+        notePlaces: notePlaces(shape),
+      },
     },
     (g, { win, topkIds, topkWeights, rows, tokens, placing, limit }, u) => {
       const mine = win.at(g.rank);
@@ -79,30 +82,4 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       if (g.threadIdx.x === 0) g.store(count, epoch);
     },
   );
-}
-
-function using(shape: OneSidedShape, window: OneSidedWindow) {
-  const { split } = shape;
-  const sent = sentPayloads(shape);
-  const { arrive, awaitPeers } = flags(window, shape, 'dispatch');
-  return {
-    ...layerConstants(shape),
-    PARTS: shape.dispatch.parts,
-    TEAMS: shape.dispatch.teams,
-    team: team(shape.dispatch),
-    COUNTS: shape.counts && !split,
-    SENT: sent,
-    PUSH: pushes(shape),
-    SPLIT: split,
-    notePlaces: notePlaces(shape),
-    countRoutes: countRoutes(shape, window),
-    patienceOf,
-    prefetchRows: prefetchRows(shape),
-    routeOf: routeOf(shape),
-    sendRow: sent.map((p) => sendRow(shape, window, p)),
-    tellRoutes: tellRoutes(shape, window),
-    arrive,
-    awaitPeers,
-    ...masking(shape, 'dispatch'),
-  };
 }

@@ -8,6 +8,7 @@ import { type Family, memoized, type Plan, type PlanTarget } from '../family.js'
 import { defaultTuning, onFewMultiprocessors } from './defaults.js';
 import { dispatchKernel } from './dispatch.js';
 import { dispatchRecvKernel } from './dispatch-recv.js';
+import { oneSidedKit } from './kit.js';
 import { type CombineTuning, type DispatchTuning, type OneSidedTuning, oneSidedKnobs } from './knobs.js';
 import { pullKernel } from './pull.js';
 import { pushKernel } from './push.js';
@@ -15,7 +16,6 @@ import {
   combineGrid,
   dispatchRecvSpread,
   type OneSidedShape,
-  oneSidedWindow,
   pushes,
   returnedVectors,
   roundWords,
@@ -173,15 +173,16 @@ function plan(layer: Layer, target: PlanTarget, tuning: OneSidedTuning): Plan {
 
 /** The kernels of a shape, made once: ranks of one process and runs of one check share them, compiled code included. */
 const kernelsOf = memoized((shape: OneSidedShape) => {
-  const layout = oneSidedWindow(shape);
+  const kit = oneSidedKit(shape);
+  const { window } = kit;
   const { split } = shape;
   const half = split ? 'send' : 'both';
   return {
-    layout,
-    dispatch: dispatchKernel(shape, layout),
-    dispatchRecv: split ? dispatchRecvKernel(shape, layout) : null,
-    weigh: weighLaunch('one_sided_weigh', shape, layout),
-    combine: pushes(shape) ? pushKernel(shape, layout, half) : pullKernel(shape, layout),
-    combineRecv: split ? pushKernel(shape, layout, 'recv') : null,
+    layout: window,
+    dispatch: dispatchKernel(kit),
+    dispatchRecv: split ? dispatchRecvKernel(kit) : null,
+    weigh: weighLaunch('one_sided_weigh', shape, window),
+    combine: pushes(shape) ? pushKernel(kit, half) : pullKernel(kit),
+    combineRecv: split ? pushKernel(kit, 'recv') : null,
   };
 });

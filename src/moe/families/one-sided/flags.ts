@@ -6,24 +6,21 @@
  * block, no reset, and block 0 does not wait for block 131. A launch ends when all its blocks have ended, which is
  * when every rank has sent everything.
  */
-import { device, peers, pointer, windowOf } from '../../../lang/index.js';
-import { masking } from '../common/masks.js';
-import { type Operation, waiting } from '../common/waits.js';
-import type { OneSidedShape, OneSidedWindow } from './window.js';
+import { device, pointer } from '../../../lang/index.js';
+import { numbers } from '../common/params.js';
+import type { Operation } from '../common/waits.js';
+import type { OneSided } from './kit.js';
 
 /** A phase's flags of its window. */
 const flagsOf = { dispatch: 'dispatched', combine: 'combined' } as const;
 
 /** Waits for a word of a peer; false in vain. It notes the time that it took if `counted`: one thread of a launch does for each peer. */
-const waitFor = (window: OneSidedWindow, shape: OneSidedShape, operation: Operation) =>
+const waitFor = ({ at: { mine }, phases }: OneSided, operation: Operation) =>
   device(
     {
-      params: {
-        ...{ mine: windowOf(window), flag: pointer('u32'), peer: 'u32' },
-        ...{ epoch: 'u32', limit: 'u32', counted: 'bool' },
-      },
+      params: { mine, flag: pointer('u32'), ...numbers('peer', 'epoch', 'limit'), counted: 'bool' },
       returns: 'bool',
-      using: waiting(shape, window, operation),
+      using: phases[operation],
     },
     (g, { mine, flag, peer, epoch, limit, counted }, { failed, now, noteWait }) => {
       const since = now();
@@ -34,18 +31,13 @@ const waitFor = (window: OneSidedWindow, shape: OneSidedShape, operation: Operat
     },
   );
 
-export function flags(window: OneSidedWindow, shape: OneSidedShape, operation: Operation) {
-  const { ranks } = shape;
-  const { isOut } = masking(shape, operation);
-  const using = { FLAGS: flagsOf[operation], isOut };
-  const win = peers(window);
+export function flags(o: OneSided, operation: Operation) {
+  const { win, mine } = o.at;
+  const using = { ...o.u, ...o.phases[operation], FLAGS: flagsOf[operation] };
 
   /** Threads 0 … RANKS-1 each tell one peer. The block's stores must have happened before a barrier ahead of this. */
   const arrive = device(
-    {
-      params: { win, mask: 'v16', epoch: 'u32' },
-      using: { ...using, RANKS: ranks },
-    },
+    { params: { win, mask: 'v16', epoch: 'u32' }, using },
     (g, { win, mask, epoch }, u) => {
       const peer = g.threadIdx.x;
       if (peer < u.RANKS) {
@@ -59,12 +51,9 @@ export function flags(window: OneSidedWindow, shape: OneSidedShape, operation: O
   /** Waits for one block of one peer, unless that is left out; false in vain. Block 0 stands for all of them where waits are counted. */
   const awaitPeer = device(
     {
-      params: {
-        ...({ mine: windowOf(window), mask: 'v16', block: 'u32' } as const),
-        ...({ peer: 'u32', epoch: 'u32', limit: 'u32' } as const),
-      },
+      params: { mine, mask: 'v16', ...numbers('block', 'peer', 'epoch', 'limit') },
       returns: 'bool',
-      using: { ...using, waitFor: waitFor(window, shape, operation) },
+      using: { ...using, waitFor: waitFor(o, operation) },
     },
     (_, { mine, mask, block, peer, epoch, limit }, u) => {
       if (u.isOut({ mask, rank: peer })) return true;
@@ -77,11 +66,12 @@ export function flags(window: OneSidedWindow, shape: OneSidedShape, operation: O
   const awaitPeers = device(
     {
       params: { win, mask: 'v16', epoch: 'u32', limit: 'u32' },
-      using: { RANKS: ranks, awaitPeer },
+      using: { ...using, awaitPeer },
     },
-    (g, { win, mask, epoch, limit }, { RANKS, awaitPeer }) => {
+    (g, { win, mask, epoch, limit }, u) => {
       const peer = g.threadIdx.x;
-      if (peer < RANKS) awaitPeer({ mine: win.at(g.rank), mask, block: g.blockIdx.x, peer, epoch, limit });
+      if (peer < u.RANKS)
+        u.awaitPeer({ mine: win.at(g.rank), mask, block: g.blockIdx.x, peer, epoch, limit });
       g.barrier();
     },
   );
@@ -90,20 +80,17 @@ export function flags(window: OneSidedWindow, shape: OneSidedShape, operation: O
 }
 
 /** How a pushing combine lets the next dispatch write to slots again; only it needs that (window.ts). */
-export function release(window: OneSidedWindow, shape: OneSidedShape) {
-  const { ranks } = shape;
-  const { isOut } = masking(shape, 'combine');
+export function release(o: OneSided) {
+  const { win, mine } = o.at;
+  const using = { ...o.u, ...o.phases.combine };
   /** A combine, at its start: the experts of this rank have read what dispatch wrote here. */
   const releaseSlots = device(
-    {
-      params: { win: peers(window), mask: 'v16', epoch: 'u32' },
-      using: { RANKS: ranks, isOut },
-    },
-    (g, { win, mask, epoch }, { RANKS, isOut }) => {
+    { params: { win, mask: 'v16', epoch: 'u32' }, using },
+    (g, { win, mask, epoch }, u) => {
       const peer = g.threadIdx.x;
       // This launch is behind those reads on the stream, so any one thread may vouch for all of them.
-      if (peer < RANKS) {
-        const out = isOut({ mask, rank: peer });
+      if (peer < u.RANKS) {
+        const out = u.isOut({ mask, rank: peer });
         if (!out) g.store(win.at(peer).released.at(g.rank), epoch, { order: 'release', scope: 'sys' });
       }
     },
@@ -115,14 +102,14 @@ export function release(window: OneSidedWindow, shape: OneSidedShape) {
    */
   const awaitSlots = device(
     {
-      params: { mine: windowOf(window), mask: 'v16', epoch: 'u32', limit: 'u32' },
-      using: { RANKS: ranks, isOut, waitFor: waitFor(window, shape, 'combine') },
+      params: { mine, mask: 'v16', ...numbers('epoch', 'limit') },
+      using: { ...using, waitFor: waitFor(o, 'combine') },
     },
-    (g, { mine, mask, epoch, limit }, { RANKS, isOut, waitFor }) => {
-      for (let peer = g.laneId; peer < RANKS; peer += 32) {
+    (g, { mine, mask, epoch, limit }, u) => {
+      for (let peer = g.laneId; peer < u.RANKS; peer += 32) {
         const flag = mine.released.at(peer);
-        const out = isOut({ mask, rank: peer });
-        if (!out) waitFor({ mine, flag, peer, epoch, limit, counted: g.warpId === 0 });
+        const out = u.isOut({ mask, rank: peer });
+        if (!out) u.waitFor({ mine, flag, peer, epoch, limit, counted: g.warpId === 0 });
       }
     },
   );

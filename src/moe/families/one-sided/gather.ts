@@ -1,15 +1,13 @@
 /** Where the partial rows of a sum come from: the peers' `output`, or this rank's `returned`. */
-import { constant, device, peers, record, registers } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { constant, device, record, registers } from '../../../lang/index.js';
 import { partialDtype, rowsOf } from '../common/received.js';
 import { gatherParams } from '../common/sum.js';
-import { awaitVector, isEmpty, lookAt, makeEmpty } from './arrival.js';
-import { type OneSidedShape, type OneSidedWindow, ownReturn } from './window.js';
+import type { OneSided } from './kit.js';
 
 /** A token, and who has rows of it. */
-export const placeOf = (window: OneSidedWindow) =>
+export const placeOf = ({ at: { win } }: OneSided) =>
   record({
-    win: peers(window),
+    win,
     token: 'u32',
     /** The first `count` are this token's, in the order of the sum. */
     owners: registers('u32'),
@@ -18,24 +16,24 @@ export const placeOf = (window: OneSidedWindow) =>
   });
 
 /** Rows of this rank's tokens, from the peers' `output` and its own. */
-export const gatherPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
+export const gatherPulled = (o: OneSided) =>
   device(
     {
-      params: gatherParams(placeOf(window)),
-      using: { look: lookPulled(shape, window) },
+      params: gatherParams(placeOf(o)),
+      using: { look: lookPulled(o) },
     },
     (_, { at, count, i, first, rows }, { look }) =>
       look({ at, count, i, first, base: 0, held: rows.length, rows }),
   );
 
 /** This rank's own rows from `output`, unless they return; the others' from `returned`, as they come. */
-export const gatherPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
+export const gatherPushed = (o: OneSided) =>
   device(
     {
-      params: gatherParams(placeOf(window)),
+      params: gatherParams(placeOf(o)),
       using: {
-        look: lookPushed(shape, window),
-        settle: settlePushed(shape, window),
+        look: lookPushed(o),
+        settle: settlePushed(o),
       },
     },
     (_, { at, count, i, first, rows }, u) => {
@@ -45,8 +43,8 @@ export const gatherPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
   );
 
 /** Rows `first`, the next … of a sum, which `rows` holds from `base` on. */
-const heldParams = (window: OneSidedWindow) => ({
-  at: placeOf(window),
+const heldParams = (o: OneSided) => ({
+  at: placeOf(o),
   count: 'u32' as const,
   /** The position in the row, in vectors; in values if the row is not made of whole vectors. */
   i: 'u32' as const,
@@ -57,15 +55,11 @@ const heldParams = (window: OneSidedWindow) => ({
 });
 
 /** Loads from the peers. Not by 'stream': loads from a peer that do not allocate in L1 reach half the bandwidth. */
-export const lookPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
+export const lookPulled = (o: OneSided) =>
   device(
     {
-      params: heldParams(window),
-      using: {
-        REPLICAS: sharing(shape).replicas,
-        VECTORS: rowsOf(shape, partialDtype(shape)).vectors,
-        DTYPE: shape.output.dtype,
-      },
+      params: heldParams(o),
+      using: { ...o.u, VECTORS: rowsOf(o.shape, partialDtype(o.shape)).vectors },
     },
     (g, { at: { win, token, owners }, count, i, first, base, held, rows }, { REPLICAS, VECTORS, DTYPE }) => {
       for (const r of g.unroll(held)) {
@@ -79,11 +73,11 @@ export const lookPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
   );
 
 /** Loads what there is. All loads before the first use: `settlePushed` sees which have come. */
-export const lookPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
+export const lookPushed = (o: OneSided) =>
   device(
     {
-      params: heldParams(window),
-      using: { REPLICAS: sharing(shape).replicas, SPLIT: shape.split, RETURNS: ownReturn(shape), lookAt },
+      params: heldParams(o),
+      using: o.u,
     },
     (g, { at: { win, token, owners }, count, i, first, base, held, rows }, u) => {
       const mine = win.at(g.rank);
@@ -104,18 +98,11 @@ export const lookPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
   );
 
 /** Waits for what had not come, and makes every place EMPTY again. */
-export const settlePushed = (shape: OneSidedShape, window: OneSidedWindow) =>
+export const settlePushed = (o: OneSided) =>
   device(
     {
-      params: heldParams(window),
-      using: {
-        REPLICAS: sharing(shape).replicas,
-        RETURNS: ownReturn(shape),
-        awaitVector: awaitVector(window),
-        isEmpty,
-        lookAt,
-        makeEmpty,
-      },
+      params: heldParams(o),
+      using: o.u,
     },
     (g, { at: { win, token, owners, epoch, patience }, count, i, first, base, held, rows }, u) => {
       const mine = win.at(g.rank);

@@ -3,36 +3,21 @@
  * partial rows of its tokens from the `output` sections of its peers. Half the window of a combine that pushes.
  */
 import { device, kernel, pointer } from '../../../lang/index.js';
-import { masking } from '../common/masks.js';
 import { combineParams } from '../common/params.js';
-import { zeroCounts } from '../common/received.js';
-import { patienceOf } from '../common/waits.js';
 import { countRound, flags } from './flags.js';
 import { gatherPulled } from './gather.js';
+import type { OneSided } from './kit.js';
 import { sumPiece } from './sum-piece.js';
-import { team } from './team.js';
-import type { OneSidedShape, OneSidedWindow } from './window.js';
 
-export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
-  const { arrive, awaitPeers } = flags(window, shape, 'combine');
+export function pullKernel(o: OneSided) {
   return kernel(
     {
       name: 'one_sided_combine',
-      maxThreads: shape.combine.threads,
-      params: combineParams(window, shape),
+      maxThreads: o.shape.combine.threads,
+      params: combineParams(o.window, o.shape),
       using: {
-        PARTS: shape.combine.parts,
-        TEAMS: shape.combine.teams,
-        team: team(shape.combine),
-        COUNTS: shape.counts,
-        routeIn: routeIn(shape),
-        countRound,
-        ...masking(shape, 'combine'),
-        patienceOf,
-        sumPiece: sumPiece(shape, window, gatherPulled(shape, window)),
-        zeroCounts: zeroCounts(shape, window),
-        arrive,
-        awaitPeers,
+        ...{ ...o.u, ...o.phases.combine, ...flags(o, 'combine'), countRound },
+        ...{ routeIn: routeIn(o), sumPiece: sumPiece(o, gatherPulled(o)) },
       },
     },
     (g, { win, topkIds, out, tokens, limit }, u) => {
@@ -66,12 +51,12 @@ export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
 }
 
 /** In lane k the id of route k of a piece's token, -1 where there is none. */
-const routeIn = ({ topK, combine }: OneSidedShape) =>
+const routeIn = ({ u, phases }: OneSided) =>
   device(
     {
       params: { topkIds: pointer('i32'), piece: 'u32', tokens: 'u32' },
       returns: 'i32',
-      using: { K: topK, PARTS: combine.parts },
+      using: { ...u, ...phases.combine },
     },
     (g, { topkIds, piece, tokens }, { K, PARTS }) => {
       const token = piece / PARTS;

@@ -3,26 +3,22 @@ import { device, pointer, record } from '../../../lang/index.js';
 import { dtypes, outputRowBytes } from '../../layer/index.js';
 import { routeParams } from '../common/params.js';
 import { inOrder, routeSum } from '../common/route-sum.js';
-import { filled } from './arrival.js';
-import { team } from './team.js';
-import { depth, type OneSidedShape, partVectors, sumsRoutes } from './window.js';
+import type { OneSided } from './kit.js';
+import { depth, partVectors, sumsRoutes } from './window.js';
 
 /** One part of a row: from `output` of this rank to `returned` of its source. */
 export const pushParams = { from: pointer('v16'), to: pointer('v16'), part: 'u32' } as const;
 
 /** arrival.ts says why each vector is one relaxed store. */
-export function pushRow(shape: OneSidedShape) {
+export function pushRow({ shape, u, phases }: OneSided) {
   const units = outputRowBytes(shape) / 16;
   const partUnits = partVectors(shape);
   return device(
     {
       params: pushParams,
       using: {
-        UNITS: units,
-        PART_UNITS: partUnits,
-        DEPTH: depth(partUnits, shape.combine),
-        filled: filled(shape.output.dtype),
-        team: team(shape.combine),
+        ...{ ...u, ...phases.combine },
+        ...{ UNITS: units, PART_UNITS: partUnits, DEPTH: depth(partUnits, shape.combine) },
       },
     },
     (g, { from, to, part }, u) => {
@@ -44,9 +40,7 @@ export function pushRow(shape: OneSidedShape) {
 }
 
 /** One part of the row that a slot's routes make, to where its source, or this rank, adds it up. */
-export function pushSum(shape: OneSidedShape) {
-  const units = outputRowBytes(shape) / 16;
-  const { dtype } = shape.output;
+export function pushSum({ shape, u, phases }: OneSided) {
   return device(
     {
       params: {
@@ -56,14 +50,8 @@ export function pushSum(shape: OneSidedShape) {
         part: 'u32',
       },
       using: {
-        K: shape.topK,
-        UNITS: units,
-        PART_UNITS: partVectors(shape),
-        LANES: 16 / dtypes[dtype].size,
-        DTYPE: dtype,
-        filled: filled(dtype),
-        team: team(shape.combine),
-        inOrder,
+        ...{ ...u, ...phases.combine, inOrder, LANES: 16 / dtypes[shape.output.dtype].size },
+        ...{ UNITS: outputRowBytes(shape) / 16, PART_UNITS: partVectors(shape) },
         // With more rows under way, two large blocks would not fit on a multiprocessor (push.ts).
         routeSum: routeSum(shape, shape.combine.threads > 256 ? 4 : 8),
       },

@@ -6,20 +6,17 @@
  * As one launch, pushing runs a few pieces ahead of adding up, so that a block never waits for what it could still send.
  * Split, the send only pushes and the receive only adds up.
  */
-import { device, kernel, peers, record } from '../../../lang/index.js';
+import { device, kernel, record } from '../../../lang/index.js';
 import { formatOf } from '../../layer/index.js';
-import { masking } from '../common/masks.js';
-import { combineParams, layerConstants, routeParams } from '../common/params.js';
-import { zeroCounts } from '../common/received.js';
-import { patienceOf } from '../common/waits.js';
+import { combineParams, routeParams } from '../common/params.js';
 import { countRound, release } from './flags.js';
 import { gatherPushed } from './gather.js';
+import type { OneSided } from './kit.js';
 import { pushRow, pushSum } from './push-row.js';
 import { pushScaled, sumScaled } from './scaled.js';
 import { sumPiece } from './sum-piece.js';
 import { receiveSums } from './sums.js';
-import { team } from './team.js';
-import { type OneSidedShape, type OneSidedWindow, ownReturn, sharesSums, sumsRoutes } from './window.js';
+import { type OneSidedShape, sumsRoutes } from './window.js';
 
 /** The part of it that a launch does. */
 export type Half = 'both' | 'send' | 'recv';
@@ -33,13 +30,14 @@ const names = {
 /** Where each keeps the number of its rounds. */
 const counters = { both: 'combines', send: 'combines', recv: 'combineRecvs' } as const;
 
-export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
+export function pushKernel(o: OneSided, half: Half) {
+  const { shape, window } = o;
   const params = {
     ...combineParams(window, shape),
     ...routeParams(shape, half !== 'recv' && sumsRoutes(shape)),
   };
   return kernel(
-    { name: names[half], maxThreads: mostThreads(shape), params, using: using(shape, window, half) },
+    { name: names[half], maxThreads: mostThreads(shape), params, using: using(o, half) },
     (g, { win, topkIds, out, tokens, limit, made, madeRows, scatter, routeWeights }, u) => {
       const mine = win.at(g.rank);
       const routes = { made, madeRows, scatter, routeWeights };
@@ -116,57 +114,35 @@ function mostThreads(shape: OneSidedShape): number {
   return sumsRoutes(shape) && shape.topK <= 8 ? Math.min(1024, 2 * threads) : threads;
 }
 
-function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
-  const { rounding } = formatOf(shape.output);
-  const { releaseSlots, awaitSlots } = release(window, shape);
+function using(o: OneSided, half: Half) {
+  const { output, combine, counts } = o.shape;
+  const { rounding } = formatOf(output);
+  const [sends, sums] = [half !== 'recv', half !== 'send'];
   return {
-    ...layerConstants(shape),
-    NOTED: shape.placed !== undefined && half === 'recv',
-    BLOCKS: shape.combine.blocks,
-    PARTS: shape.combine.parts,
-    TEAMS: shape.combine.teams,
-    team: team(shape.combine),
-    AHEAD: half === 'both' ? shape.combine.ahead : 0,
-    SENDS: half !== 'recv',
-    WAITS: half !== 'recv' || shape.output.adds === true,
-    SUMS: half !== 'send',
-    COUNTS: shape.counts && half !== 'send',
-    countRound,
-    COUNTER: counters[half],
-    patienceOf,
-    ROUNDED: rounding !== null,
-    pushPiece: pushPiece(shape, window),
-    SHARES: sharesSums(shape) && half !== 'send',
-    receiveSums: receiveSums(shape, window),
-    sumPiece:
-      rounding === null
-        ? sumPiece(shape, window, gatherPushed(shape, window))
-        : sumScaled(shape, window, rounding),
-    zeroCounts: zeroCounts(shape, window),
-    releaseSlots,
-    awaitSlots,
-    ...masking(shape, 'combine'),
+    ...{ ...o.u, ...o.phases.combine, ...release(o), countRound, COUNTER: counters[half] },
+    ...{ SENDS: sends, SUMS: sums, WAITS: sends || output.adds === true, NOTED: o.u.PLACED && !sends },
+    ...{ AHEAD: half === 'both' ? combine.ahead : 0, ROUNDED: rounding !== null },
+    ...{ COUNTS: counts && sums, SHARES: o.u.SHARES && sums },
+    ...{ pushPiece: pushPiece(o), receiveSums: receiveSums(o) },
+    sumPiece: rounding === null ? sumPiece(o, gatherPushed(o)) : sumScaled(o, rounding),
   };
 }
 
 /** Pushes one piece (a part of a token's row) to all ranks that sent the token here. */
-export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
+export function pushPiece(o: OneSided) {
+  const { shape, at, u } = o;
   const { rounding } = formatOf(shape.output);
   const sums = sumsRoutes(shape);
   return device(
     {
       params: {
-        ...{ win: peers(window), mask: 'v16', piece: 'u32', epoch: 'u32' },
+        ...{ win: at.win, mask: 'v16', piece: 'u32', epoch: 'u32' },
         routes: record(routeParams(shape, sums)),
       },
       using: {
-        ...layerConstants(shape),
-        PARTS: shape.combine.parts,
-        OTHERS: ownReturn(shape) ? shape.ranks : shape.ranks - 1,
-        SUMS: sums,
-        pushSum: pushSum(shape),
-        pushRow: rounding === null ? pushRow(shape) : pushScaled(shape, rounding),
-        isOut: masking(shape, 'combine').isOut,
+        ...{ ...u, ...o.phases.combine, OTHERS: u.RETURNS ? u.RANKS : u.RANKS - 1 },
+        ...{ SUMS: sums, pushSum: pushSum(o) },
+        pushRow: rounding === null ? pushRow(o) : pushScaled(o, rounding),
       },
     },
     (g, { win, mask, routes, piece, epoch }, u) => {

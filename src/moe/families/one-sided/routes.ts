@@ -1,20 +1,16 @@
 /** A token's routes: where dispatch reads them, and how it tells them to every rank. */
-import { device, peers, record } from '../../../lang/index.js';
-import { masking } from '../common/masks.js';
-import { expertOwner } from '../common/owners.js';
-import { inputsOf, layerConstants } from '../common/params.js';
-import { placeAt } from '../common/places.js';
+import { device, record } from '../../../lang/index.js';
+import { inputsOf } from '../common/params.js';
 import { prefetchPart } from '../common/prefetch.js';
-import { team } from './team.js';
-import { type OneSidedShape, type OneSidedWindow, pushes } from './window.js';
+import type { OneSided } from './kit.js';
 
 /** Route k of a token, where it goes, in lane k of every warp. Tokens that were not brought have none. */
-export const routeOf = (shape: OneSidedShape) =>
+export const routeOf = ({ shape, u }: OneSided) =>
   device(
     {
       params: { inputs: inputsOf(shape), token: 'u32' },
       returns: record({ id: 'i32', weight: 'f32' }),
-      using: { K: shape.topK, WEIGHTS: shape.weights, placeAt: placeAt(shape) },
+      using: u,
     },
     (g, { inputs: { topkIds, topkWeights, placing, tokens }, token }, u) => {
       let id = g.i32(-1);
@@ -31,24 +27,11 @@ export const routeOf = (shape: OneSidedShape) =>
  * Ids and weights go to every rank, a warp for each: what is not its own reads -1 there. For a rank that is left out this one
  * writes what that one would have sent here, had it no routes: its slots read -1.
  */
-export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
+export function tellRoutes({ at: { win }, u, phases }: OneSided) {
   return device(
     {
-      params: {
-        win: peers(window),
-        mask: 'v16',
-        token: 'u32',
-        id: 'i32',
-        weight: 'f32',
-        epoch: 'u32',
-      },
-      using: {
-        ...layerConstants(shape),
-        PUSH: pushes(shape),
-        ownerOf: expertOwner(shape),
-        team: team(shape.dispatch),
-        isOut: masking(shape, 'dispatch').isOut,
-      },
+      params: { win, mask: 'v16', token: 'u32', id: 'i32', weight: 'f32', epoch: 'u32' },
+      using: { ...u, ...phases.dispatch },
     },
     (g, { win, mask, token, id, weight, epoch }, u) => {
       const owner = u.ownerOf({ expert: id });
@@ -70,17 +53,11 @@ export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
 }
 
 /** Asks for each team's first rows, ids and weights to be brought near. */
-export function prefetchRows(shape: OneSidedShape) {
-  const { parts } = shape.dispatch;
+export function prefetchRows({ shape, u, phases }: OneSided) {
   return device(
     {
       params: { inputs: inputsOf(shape) },
-      using: {
-        ...layerConstants(shape),
-        PARTS: parts,
-        team: team(shape.dispatch),
-        prefetchPart: prefetchPart(shape, parts),
-      },
+      using: { ...u, ...phases.dispatch, prefetchPart: prefetchPart(shape, shape.dispatch.parts) },
     },
     (g, { inputs: { topkIds, topkWeights, rows, tokens } }, u) => {
       const piece = u.team.index() * g.gridDim.x + g.blockIdx.x;

@@ -8,18 +8,15 @@
  * formats make no word of all ones.
  */
 import { device } from '../../../lang/index.js';
-import { dtypes, loadValues, type Rounding, sharing, stretchesOf, sumsOf } from '../../layer/index.js';
-import { findOwners, mostRows } from '../common/owners.js';
+import { dtypes, loadValues, type Rounding, stretchesOf, sumsOf } from '../../layer/index.js';
 import { partialDtype } from '../common/received.js';
-import { gatherParams, mostHeld, rowSum, storeSum } from '../common/sum.js';
-import { recordFailure } from '../common/waits.js';
-import { awaitVector, emptyWord, isEmpty, lookAt, makeEmpty } from './arrival.js';
+import { gatherParams, mostHeld, rowSum } from '../common/sum.js';
 import { placeOf } from './gather.js';
+import type { OneSided } from './kit.js';
 import { pushParams } from './push-row.js';
 import { sumParams } from './sum-piece.js';
 import { sendSum } from './sums.js';
-import { team } from './team.js';
-import { type OneSidedShape, type OneSidedWindow, sharesSums } from './window.js';
+import type { OneSidedShape } from './window.js';
 
 /** How a row is laid out, and cut into parts. */
 function rowOf({ output, combine }: OneSidedShape) {
@@ -35,15 +32,13 @@ function rowOf({ output, combine }: OneSidedShape) {
 }
 
 /** One part of a row, rounded. */
-export function pushScaled(shape: OneSidedShape, { narrow }: Rounding) {
+export function pushScaled({ shape, phases }: OneSided, { narrow }: Rounding) {
   return device(
     {
       params: pushParams,
       using: {
-        row: rowOf(shape),
-        team: team(shape.combine),
+        ...{ ...phases.combine, row: rowOf(shape), narrow },
         loadValues: loadValues(shape.output, partialDtype(shape)),
-        narrow,
       },
     },
     (g, { from, to, part }, u) => {
@@ -65,21 +60,11 @@ export function pushScaled(shape: OneSidedShape, { narrow }: Rounding) {
 }
 
 /** A lane's vector of each row of the sum, and its scale. */
-function gatherScaled(shape: OneSidedShape, window: OneSidedWindow, { scaleOf }: Rounding) {
+function gatherScaled(o: OneSided, { scaleOf }: Rounding) {
   return device(
     {
-      params: gatherParams(placeOf(window)),
-      using: {
-        row: rowOf(shape),
-        REPLICAS: sharing(shape).replicas,
-        EMPTY: emptyWord,
-        failed: recordFailure('combine'),
-        awaitVector: awaitVector(window),
-        isEmpty,
-        lookAt,
-        makeEmpty,
-        scaleOf,
-      },
+      params: gatherParams(placeOf(o)),
+      using: { ...o.u, ...o.phases.combine, row: rowOf(o.shape), scaleOf },
     },
     (g, { at: { win, token, owners, epoch, patience }, count, i, first, rows, scales }, u) => {
       const mine = win.at(g.rank);
@@ -131,31 +116,19 @@ function gatherScaled(shape: OneSidedShape, window: OneSidedWindow, { scaleOf }:
 }
 
 /** Adds up one part of a token's row. The warps take stretches of it in turn. */
-export function sumScaled(shape: OneSidedShape, window: OneSidedWindow, rounding: Rounding) {
-  const { dtype } = shape.output;
-  const rows = mostRows(shape);
+export function sumScaled(o: OneSided, rounding: Rounding) {
+  const { dtype } = o.shape.output;
+  const rows = o.u.ROWS;
   return device(
     {
-      params: sumParams(shape, window),
+      params: sumParams(o),
       using: {
-        row: rowOf(shape),
-        team: team(shape.combine),
-        ROWS: rows,
-        findOwners: findOwners(shape),
+        ...{ ...o.u, ...o.phases.combine, row: rowOf(o.shape), sumsOf: sumsOf(dtype), sendSum: sendSum(o) },
         /** The vectors that hold 16 sums. */
         VECTORS: dtypes[dtype].size,
-        sumsOf: sumsOf(dtype),
-        SHARES: sharesSums(shape),
-        storeSum: storeSum(shape),
-        sendSum: sendSum(shape, window),
         rowSum: rowSum({
-          rows,
-          most: mostHeld(rows),
-          lane: 'e4m3',
-          lanes: 16,
-          scaled: true,
-          at: placeOf(window),
-          gather: gatherScaled(shape, window, rounding),
+          ...{ rows, most: mostHeld(rows), lane: 'e4m3', lanes: 16, scaled: true },
+          ...{ at: placeOf(o), gather: gatherScaled(o, rounding) },
         }),
       },
     },

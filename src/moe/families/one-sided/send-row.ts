@@ -1,15 +1,13 @@
 /** One part of one payload row on its way to every rank that wants it: through registers, or rounded to e4m3. */
-import { device, peers, pointer, registers } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
-import { expertOwner, firstsOf } from '../common/owners.js';
+import { device, pointer, registers } from '../../../lang/index.js';
 import { partsOf } from '../common/parts.js';
 import { roundVector } from '../common/quantise.js';
-import { team } from './team.js';
-import { depth, type OneSidedShape, type OneSidedWindow } from './window.js';
+import type { OneSided } from './kit.js';
+import { depth } from './window.js';
 
-const params = (window: OneSidedWindow) =>
+const params = ({ at: { win } }: OneSided) =>
   ({
-    win: peers(window),
+    win,
     /** The rows of all tokens: [tokens][row]. */
     from: pointer('v16'),
     token: 'u32',
@@ -19,26 +17,22 @@ const params = (window: OneSidedWindow) =>
     id: 'i32',
   }) as const;
 
-export const sendRow = (shape: OneSidedShape, window: OneSidedWindow, payload: number) =>
-  (shape.payloads[payload]!.rounded ? roundRow : storeRow)(shape, window, payload);
+export const sendRow = (o: OneSided, payload: number) =>
+  (o.shape.payloads[payload]!.rounded ? roundRow : storeRow)(o, payload);
 
-function using(shape: OneSidedShape, payload: number) {
-  const { rowUnits, partUnits } = partsOf(shape, payload, shape.dispatch.parts);
+function using(o: OneSided, payload: number) {
+  const { unit, rowUnits, partUnits } = partsOf(o.shape, payload, o.shape.dispatch.parts);
   return {
-    P: payload,
-    REPLICAS: sharing(shape).replicas,
-    ROW_UNITS: rowUnits,
-    PART_UNITS: partUnits,
-    ownerOf: expertOwner(shape),
-    ...destinations(shape),
+    ...{ ...o.u, ...o.phases.dispatch, ...destinations(o) },
+    ...{ P: payload, UNIT: unit, ROW_UNITS: rowUnits, PART_UNITS: partUnits },
   };
 }
 
 /** The ranks that a token goes to, each once, taken one after another. Each warp finds them by itself: no barrier. */
-function destinations({ ranks, topK }: OneSidedShape) {
+function destinations({ u }: OneSided) {
   // Ranks begin at different routes, so that with routes alike they do not all send to one peer at a time.
   const rotation = device(
-    { params: {}, returns: 'u32', using: { RANKS: ranks, K: topK } },
+    { params: {}, returns: 'u32', using: u },
     (g, _, { RANKS, K }) => (g.rank * K) / RANKS,
   );
   return {
@@ -47,7 +41,7 @@ function destinations({ ranks, topK }: OneSidedShape) {
       {
         params: { owner: 'u32' },
         returns: registers('u32', 1),
-        using: { RANKS: ranks, firstsOf, rotation },
+        using: { ...u, rotation },
       },
       (g, { owner }, { RANKS, firstsOf, rotation }) => {
         const firsts = firstsOf({ owner, ranks: RANKS });
@@ -74,17 +68,12 @@ function destinations({ ranks, topK }: OneSidedShape) {
 }
 
 /** A team's threads load a stretch of the row, then store it to one rank after another. */
-function storeRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
-  const { unit, partUnits } = partsOf(shape, payload, shape.dispatch.parts);
+function storeRow(o: OneSided, payload: number) {
+  const asked = using(o, payload);
   return device(
     {
-      params: params(window),
-      using: {
-        ...using(shape, payload),
-        team: team(shape.dispatch),
-        UNIT: unit,
-        DEPTH: depth(partUnits, shape.dispatch),
-      },
+      params: params(o),
+      using: { ...asked, DEPTH: depth(asked.PART_UNITS, o.shape.dispatch) },
     },
     (g, { win, from, token, tokens, part, id }, u) => {
       const end = token < tokens ? g.min((part + 1) * u.PART_UNITS, g.u32(u.ROW_UNITS)) : 0;
@@ -110,15 +99,11 @@ function storeRow(shape: OneSidedShape, window: OneSidedWindow, payload: number)
 }
 
 /** Rows of bf16 that travel as e4m3 with scales. */
-function roundRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
+function roundRow(o: OneSided, payload: number) {
   return device(
     {
-      params: params(window),
-      using: {
-        ...using(shape, payload),
-        team: team(shape.dispatch),
-        roundVector: roundVector(shape, payload),
-      },
+      params: params(o),
+      using: { ...using(o, payload), roundVector: roundVector(o.shape, payload) },
     },
     (g, { win, from, token, tokens, part, id }, u) => {
       const end = token < tokens ? g.min((part + 1) * u.PART_UNITS, g.u32(u.ROW_UNITS)) : 0;

@@ -1,16 +1,17 @@
 /** Adds up one part of a token's row, vector by vector, and writes it to the caller's tensor. */
-import { device, peers, pointer, registers } from '../../../lang/index.js';
-import { findOwners, mostRows } from '../common/owners.js';
+import { device, pointer, registers } from '../../../lang/index.js';
+import { mostRows } from '../common/owners.js';
 import { partialDtype, rowsOf } from '../common/received.js';
-import { type Gather, negativeZeros, rowSum, storeSum, treeSum } from '../common/sum.js';
+import { type Gather, negativeZeros, rowSum, treeSum } from '../common/sum.js';
 import { lookPulled, lookPushed, placeOf, settlePushed } from './gather.js';
+import type { OneSided } from './kit.js';
 import { sendSum } from './sums.js';
-import { team, teamSize } from './team.js';
-import { type OneSidedShape, type OneSidedWindow, pushes, sharesSums } from './window.js';
+import { teamSize } from './team.js';
+import type { OneSidedShape } from './window.js';
 
-export const sumParams = (shape: OneSidedShape, window: OneSidedWindow) =>
+export const sumParams = ({ shape, at: { win } }: OneSided) =>
   ({
-    win: peers(window),
+    win,
     /** The sums of all tokens: [tokens][row]. */
     out: pointer(shape.output.dtype),
     /** The expert's id, in lane k that of route k. */
@@ -23,34 +24,25 @@ export const sumParams = (shape: OneSidedShape, window: OneSidedWindow) =>
 
 type At = ReturnType<typeof placeOf>['of'];
 
-export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: Gather<At>) {
-  const { dtype } = shape.output;
-  const { vectors, lanes, units } = rowsOf(shape, partialDtype(shape));
+/** What both functions ask that add up vectors. */
+function using(o: OneSided) {
+  const { vectors, lanes, units } = rowsOf(o.shape, partialDtype(o.shape));
+  return {
+    ...{ ...o.u, ...o.phases.combine, sendSum: sendSum(o) },
+    ...{ VECTORS: vectors, LANES: lanes, UNITS: units, STRIP: stripVectors(o.shape) },
+  };
+}
+
+export function sumPiece(o: OneSided, gather: Gather<At>) {
+  const asked = using(o);
+  const { VECTORS, LANES, UNITS, PARTS, ROWS, DTYPE } = asked;
   return device(
     {
-      params: sumParams(shape, window),
+      params: sumParams(o),
       using: {
-        ROWS: mostRows(shape),
-        findOwners: findOwners(shape),
-        UNITS: units,
-        PART_UNITS: Math.ceil(units / shape.combine.parts),
-        VECTORS: vectors,
-        LANES: lanes,
-        DTYPE: dtype,
-        team: team(shape.combine),
-        SHARES: sharesSums(shape),
-        storeSum: storeSum(shape),
-        sendSum: sendSum(shape, window),
-        STRIP: stripVectors(shape),
-        sumStrip: sumStrip(shape, window),
-        rowSum: rowSum({
-          rows: mostRows(shape),
-          // A row that is no whole vectors comes value by value, in the first lane.
-          lane: vectors ? dtype : 'f32',
-          lanes,
-          at: placeOf(window),
-          gather,
-        }),
+        ...{ ...asked, PART_UNITS: Math.ceil(UNITS / PARTS), sumStrip: sumStrip(o) },
+        // A row that is no whole vectors comes value by value, in the first lane.
+        rowSum: rowSum({ rows: ROWS, lane: VECTORS ? DTYPE : 'f32', lanes: LANES, at: placeOf(o), gather }),
       },
     },
     (g, { win, out, id, token, part, epoch, patience }, u) => {
@@ -91,42 +83,29 @@ export function stripVectors(shape: OneSidedShape): number {
 }
 
 /** Adds up several vectors of a token's row, all of whose loads leave before the first is used. */
-export function sumStrip(shape: OneSidedShape, window: OneSidedWindow) {
-  const { dtype } = shape.output;
-  const { lanes, units } = rowsOf(shape, partialDtype(shape));
+export function sumStrip(o: OneSided) {
+  const { dtype } = o.shape.output;
   return device(
     {
       /** `from`: the first of them. */
-      params: { at: placeOf(window), out: pointer(dtype), from: 'u32', count: 'u32' },
+      params: { at: placeOf(o), out: pointer(dtype), from: 'u32', count: 'u32' },
       using: {
-        WIDE: stripVectors(shape),
-        ROWS: mostRows(shape),
-        UNITS: units,
-        LANES: lanes,
-        DTYPE: dtype,
-        NEGATIVE_ZEROS: negativeZeros[dtype],
-        team: team(shape.combine),
-        SHARES: sharesSums(shape),
-        storeSum: storeSum(shape),
-        sendSum: sendSum(shape, window),
-        look: pushes(shape) ? lookPushed(shape, window) : lookPulled(shape, window),
-        SETTLES: pushes(shape),
-        settle: settlePushed(shape, window),
-        treeSum,
+        ...{ ...using(o), NEGATIVE_ZEROS: negativeZeros[dtype], treeSum },
+        ...{ look: (o.u.PUSH ? lookPushed : lookPulled)(o), settle: settlePushed(o) },
       },
     },
     (g, { at, out, from, count }, u) => {
       const { win, token } = at;
       // As in `rowSum`: −0 stands for rows that a token has not.
       const nothing = g.u32(count === 0 ? 0 : u.NEGATIVE_ZEROS);
-      const rows = g.registers('v16', u.WIDE * u.ROWS, g.pack('u32', [nothing, nothing, nothing, nothing]));
-      for (const w of g.unroll(u.WIDE)) {
+      const rows = g.registers('v16', u.STRIP * u.ROWS, g.pack('u32', [nothing, nothing, nothing, nothing]));
+      for (const w of g.unroll(u.STRIP)) {
         const i = from + w * u.team.threads();
         u.look({ at, count, i, first: 0, base: w * u.ROWS, held: u.ROWS, rows });
       }
-      for (const w of g.unroll(u.WIDE)) {
+      for (const w of g.unroll(u.STRIP)) {
         const i = from + w * u.team.threads();
-        if (u.SETTLES) u.settle({ at, count, i, first: 0, base: w * u.ROWS, held: u.ROWS, rows });
+        if (u.PUSH) u.settle({ at, count, i, first: 0, base: w * u.ROWS, held: u.ROWS, rows });
         const total = g.registers('f32', u.LANES);
         for (const lane of g.unroll(u.LANES)) {
           const values = g.registers('f32', u.ROWS);

@@ -3,25 +3,16 @@
  * vector on as soon as it has it; the others take it as they take rows (arrival.ts). So a row travels once to a group,
  * and a sum once to each other rank of it.
  */
-import { device, peers } from '../../../lang/index.js';
-import { outputRowBytes, sharing } from '../../layer/index.js';
-import { mateOf } from '../common/owners.js';
+import { device } from '../../../lang/index.js';
+import { outputRowBytes } from '../../layer/index.js';
 import { turnParams } from '../common/params.js';
-import { awaitVector, filled, makeEmpty } from './arrival.js';
-import { team } from './team.js';
-import { type OneSidedShape, type OneSidedWindow, partVectors } from './window.js';
+import type { OneSided } from './kit.js';
+import { partVectors } from './window.js';
 
 /** Hands one vector of a token's sum to all others. */
-export const sendSum = (shape: OneSidedShape, window: OneSidedWindow) =>
+export const sendSum = ({ at: { win }, u }: OneSided) =>
   device(
-    {
-      params: { win: peers(window), token: 'u32', i: 'u32', vector: 'v16' },
-      using: {
-        REPLICAS: sharing(shape).replicas,
-        filled: filled(shape.output.dtype),
-        mateOf: mateOf(shape),
-      },
-    },
+    { params: { win, token: 'u32', i: 'u32', vector: 'v16' }, using: u },
     (g, { win, token, i, vector }, u) => {
       const whole = u.filled({ vector });
       for (let other = g.u32(1); other < u.REPLICAS; other += 1) {
@@ -32,18 +23,13 @@ export const sendSum = (shape: OneSidedShape, window: OneSidedWindow) =>
   );
 
 /** Takes the same part of the sums that the others made in this turn. */
-export const receiveSums = (shape: OneSidedShape, window: OneSidedWindow) =>
+export const receiveSums = (o: OneSided) =>
   device(
     {
-      params: turnParams(window, shape),
+      params: turnParams(o.window, o.shape),
       using: {
-        REPLICAS: sharing(shape).replicas,
-        UNITS: outputRowBytes(shape) / 16,
-        PART_UNITS: partVectors(shape),
-        awaitVector: awaitVector(window),
-        makeEmpty,
-        team: team(shape.combine),
-        mateOf: mateOf(shape),
+        ...{ ...o.u, ...o.phases.combine },
+        ...{ UNITS: outputRowBytes(o.shape) / 16, PART_UNITS: partVectors(o.shape) },
       },
     },
     (g, { win, out, turn, tokens, part, epoch, patience }, u) => {

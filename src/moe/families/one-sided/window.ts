@@ -89,8 +89,6 @@ export const ownReturn = (shape: Pick<OneSidedShape, 'combine' | 'output'>): boo
 /** Whether ranks hand each other sums. Where combine pulls, each rank of a group makes all of them by itself. */
 export const sharesSums = (shape: OneSidedShape): boolean => pushes(shape) && sharing(shape).replicas > 1;
 
-export type OneSidedWindow = ReturnType<typeof oneSidedWindow>;
-
 /**
  * Loads that each thread keeps in flight: as many as its share of a part of a row needs, at most `inFlight`, and no
  * more than fill a quarter of its registers (896 or 1024 threads with eight vectors each spilled).

@@ -6,13 +6,13 @@ import { partsOf } from '../common/parts.js';
 import type { Portable } from './kit.js';
 import { roundPart } from './round-part.js';
 
-export function sendRows(p: Portable) {
-  const { shape } = p;
+export function sendRows(kit: Portable) {
+  const { shape } = kit;
   const rounded = shape.payloads.flatMap((payload, i) => (payload.rounded ? [i] : []));
   return device(
     {
       params: {
-        win: p.at.win,
+        win: kit.at.win,
         mask: 'v16',
         inputs: inputsOf(shape),
         token: 'u32',
@@ -20,9 +20,9 @@ export function sendRows(p: Portable) {
         told: pointer('u32'),
       },
       using: {
-        ...{ ...p.u, living: p.phases.dispatch.living, ROUNDED: rounded },
-        roundPart: rounded.map((payload) => roundPart(p, payload)),
-        sendRow: shape.payloads.map((_, payload) => sendRow(p, payload)),
+        ...{ ...kit.u, living: kit.phases.dispatch.living, ROUNDED: rounded },
+        roundPart: rounded.map((payload) => roundPart(kit, payload)),
+        sendRow: shape.payloads.map((_, payload) => sendRow(kit, payload)),
       },
     },
     (g, { win, mask, inputs: { topkIds, placing, rows }, token, part, told }, u) => {

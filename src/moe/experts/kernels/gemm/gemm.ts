@@ -9,9 +9,9 @@ import { gemmKit } from './kit.js';
 import { type GemmShape, type GemmTile, pieceOf } from './shape.js';
 import { makeTile } from './tile.js';
 
-export function gemmKernel(shape: GemmShape, tile: GemmTile) {
-  const kit = gemmKit(shape, tile);
-  const cutInto = (into: number) => makeTile(gemmKit(shape, pieceOf(tile, into)));
+export function gemmKernel(shape: GemmShape, tiling: GemmTile) {
+  const kit = gemmKit(shape, tiling);
+  const cutInto = (into: number) => makeTile(gemmKit(shape, pieceOf(tiling, into)));
   return kernel(
     {
       name: shape.gated ? 'experts_gate_up' : 'experts_down',
@@ -19,7 +19,7 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
       params: { ...kit.planned, ...kit.pointers },
       using: {
         ...{ ...kit.u, cutLast: cutLast(kit), endTiles: endTiles(kit), makeTile: makeTile(kit) },
-        ...{ makeHalf: cutInto(tile.cuts === 4 ? 2 : tile.cuts), makeQuarter: cutInto(tile.cuts) },
+        ...{ makeHalf: cutInto(tiling.cuts === 4 ? 2 : tiling.cuts), makeQuarter: cutInto(tiling.cuts) },
       },
     },
     (g, { counts, offsets, routes, count, from, weights, to, scales, bias }, u) => {

@@ -28,7 +28,7 @@ const addBiases = ({ gated, outputs }: GemmShape) =>
   );
 
 export function addPartsKernel(shape: GemmShape, parts: number, threads: number) {
-  const { rows, gated, dtype, experts, outputs, bias } = shape;
+  const { gated, dtype, experts, outputs, bias } = shape;
   const rounds = dtype === 'e4m3' && gated;
   return kernel(
     {
@@ -44,7 +44,7 @@ export function addPartsKernel(shape: GemmShape, parts: number, threads: number)
         toScales: list(pointer('f32'), rounds ? 1 : 0),
       },
       using: {
-        ...{ ALL: rows === 'all', EXPERTS: experts, OUTPUTS: outputs, PARTS: parts, GATED: gated },
+        ...{ ALL: shape.rows === 'all', EXPERTS: experts, OUTPUTS: outputs, PARTS: parts, GATED: gated },
         ...{ HALVES: gated ? 2 : 1, ROUNDS: rounds, WARPS: threads / 32, LANES: outputs / laneElements },
         ...{ addBiases: addBiases(shape), gate: gate({ shape }), narrow: rowFormats.e4m3.rounding.narrow },
       },
