@@ -157,7 +157,7 @@ test('a parameter that no step sets is refused before any round', async () => {
   const [device] = await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => device);
   const placed = { rank: 0, limit: 1, window: () => ({ rank: 0, bases: [], bytes: 0 }), address: () => 0 };
   await expect(loadStep(step, device!, placed)).rejects.toThrow(
-    'a parameter of stray is "many"; it must be one that its step sets: limit, tokens, topkIds, topkWeights, rows, out, made, madeRows, scatter, routeWeights, win',
+    'a parameter of stray is "many"; it must be one that its step sets: limit, tokens, topkIds, topkWeights, rows, out, made, madeRows, scatter, routeWeights, placing, win',
   );
 });
 
