@@ -7,7 +7,7 @@ import {
   gemmBench,
   htmlReport,
   layerBench,
-  type Plan as RoundPlan,
+  type RoundsPlan,
   roundBench,
   sweep,
 } from '../tools/bench/index.js';
@@ -159,7 +159,7 @@ const addRound = (bench: Command) =>
       const { nodes, world, nccl, family, transport, split, sms, places, begin = replicas } = flags;
       const end = flags.end ?? Math.max(begin, usual(flags, 4096, 8));
       const router = flags.perfectRouter ? 'perfect' : skew === undefined ? 'uniform' : 'skewed';
-      const plan: RoundPlan = {
+      const plan: RoundsPlan = {
         workload: {
           ...{ profile, ranks: ep, replicas, dtype, combineDtype, router, seed },
           ...onlyGiven({ hidden, experts, topK, skew }),

@@ -15,16 +15,21 @@ export const integerFrom =
     return n;
   };
 
-/** A reader of integers, each from `least` to `most`. */
+/** The powers of two times `from` that are below `to`, and `to`. */
+export const doublings = (from: number, to: number): number[] =>
+  from < to ? [from, ...doublings(2 * from, to)] : [to];
+
+/** A reader of integers, each from `least` to `most`: `1,8,128`, or `1..128` for doublings. */
 const integersFrom =
   (least: number, most: number) =>
-  (value: string): number[] => {
-    const all = value.split(',').map((one) => integerIn(one, least, most));
-    const found = all.filter((one) => one !== null);
-    if (found.length < all.length)
-      throw new InvalidArgumentError(`It must be integers from ${least} to ${most}, like 1,8,128.`);
-    return found;
-  };
+  (value: string): number[] =>
+    value.split(',').flatMap((part) => {
+      const [from, to = from, ...more] = part
+        .split('..')
+        .map((one) => integerIn(one, least, most) ?? Number.NaN);
+      if (more.length === 0 && from! <= to!) return doublings(from!, to!);
+      throw new InvalidArgumentError(`It must be integers from ${least} to ${most}, like 1,8,128 or 1..128.`);
+    });
 
 /** A reader of any number that is at least `from`, or above `above`, and at most `to`. */
 export const numberIn =

@@ -1,12 +1,11 @@
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
-import { FileError, onlyGiven, requireInteger } from '../base/errors.js';
+import { ArgumentError, FileError, messageOf, onlyGiven, requireInteger } from '../base/errors.js';
 import { families } from '../moe/families/index.js';
 import { formatNames, limits, profile, profiles } from '../moe/layer/index.js';
 import {
   candidates,
   fastest,
-  lawFrom,
   machineNamed,
   machines,
   named,
@@ -14,13 +13,12 @@ import {
   placementFor,
   placeOn,
   plan,
-  planText,
   type Question,
   type RoutingLaw,
-  tokensFrom,
 } from '../tools/plan/index.js';
 import { type Command, type FlagsOf, Option } from './commander.js';
-import { choice, dtypeOption, integerFrom, seed, skewOption } from './options.js';
+import { choice, doublings, dtypeOption, integerFrom, listOfTokens, seed, skewOption } from './options.js';
+import { planText } from './print-plan.js';
 import { version } from './start.js';
 
 type PlanFlags = FlagsOf<typeof define>;
@@ -39,7 +37,7 @@ const define = (command: Command) =>
     .option('--ep <ranks>', 'ranks, a GPU each', integerFrom(2, limits.worldRanks), 64)
     .option('--nodes <n>', 'nodes (default: as few as hold the ranks)', ranks)
     .option('--machine <name>', 'one of those below', 'h200-cx7')
-    .option('--tokens <list>', 'tokens a rank: 128, 1,8,128 or 1..4096', '1..4096')
+    .option('--tokens <list>', 'tokens a rank: 128, 1,8,128 or 1..4096', listOfTokens, doublings(1, 4096))
     .addOption(dtypeOption('fp8'))
     .addOption(choice('--combine-dtype <format>', 'what combine carries', formatNames, 'bf16'))
     .option(
@@ -100,13 +98,12 @@ function predictAll(flags: PlanFlags): void {
 }
 
 function questionOf(flags: PlanFlags): Question {
-  const { model, places, dtype, combineDtype, replicas } = flags;
+  const { model, places, dtype, combineDtype, replicas, tokens } = flags;
   const layer = profile(model);
   const machine = machineNamed(flags.machine);
   const place = placeOn(machine, flags.ep, flags.nodes);
   const law = lawOf(flags, nodesOf(place));
   const placement = places === undefined ? undefined : placementFor(layer, place, law, places);
-  const tokens = tokensFrom(flags.tokens);
   return {
     ...onlyGiven({ placement }),
     ...{ model, layer, machine, place, tokens, law, dtype, combineDtype, replicas },
@@ -127,4 +124,36 @@ function read(path: string): string {
   } catch (error) {
     throw new FileError(`--loads ${path}`, 'read', error);
   }
+}
+
+/**
+ * Measured loads of the experts, from a file: how often each was chosen, or what every token chose.
+ * A list of numbers is counts, an entry for each expert; a list of lists is routes, an entry for each token.
+ */
+export function lawFrom(name: string, text: string): RoutingLaw {
+  const wrong = (what: unknown) =>
+    new ArgumentError(
+      name,
+      what,
+      'a JSON list of counts (a number for each expert) or of routes (a list for each token)',
+    );
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new ArgumentError(name, text, `JSON (${messageOf(error)})`);
+  }
+  if (!Array.isArray(value) || value.length === 0) throw wrong(value);
+  const isCount = (one: unknown): one is number =>
+    typeof one === 'number' && one >= 0 && one <= Number.MAX_SAFE_INTEGER;
+  const counts = value.filter(isCount);
+  if (counts.length === value.length) return { kind: 'counts', counts };
+  const tokens = value.map((ids: unknown) => {
+    if (!Array.isArray(ids) || ids.length === 0) throw wrong(ids);
+    return ids.map((id: unknown) => {
+      if (!Number.isInteger(id)) throw wrong(id);
+      return id as number;
+    });
+  });
+  return { kind: 'routes', tokens };
 }

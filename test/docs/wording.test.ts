@@ -42,7 +42,7 @@ test.each([
 });
 
 /** How many are left: it only falls. */
-const ceiling = 52;
+const ceiling = 31;
 
 test('doc comments begin with their noun or a verb, not by pointing at the one before', () => {
   const pointing = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' })

@@ -26,7 +26,7 @@ const perClock: Readonly<Record<number, Readonly<Record<'bf16' | 'fp8', number>>
   9: { bf16: 4096, fp8: 8192 },
 };
 
-/** Of a simulated GPU these are steps, which say nothing. */
+/** Measures the rates of a GPU; those of a simulated one count steps, and say nothing. */
 export async function measureRates(timing: Timing): Promise<Rates> {
   const { device } = timing.world;
   const bytes = device.kind === 'sim' ? 2 ** 12 : 2 ** 30;

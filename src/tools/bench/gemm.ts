@@ -267,7 +267,7 @@ export type Flops = Readonly<Record<'usefulFlops' | 'paddedFlops', number>>;
 export const paddedRows = (counts: Iterable<number>, unit: number): number =>
   [...counts].reduce((sum, count) => sum + Math.ceil(count / unit) * unit, 0);
 
-/** Of both GEMMs of experts with so many rows each; `unit`: rows that a kernel multiplies are a multiple of it. */
+/** The FLOPs of both GEMMs of experts with so many rows each; `unit`: rows that a kernel multiplies are a multiple of it. */
 export function expertFlops(
   { hidden, inner }: Pick<MoeModel, 'hidden' | 'inner'>,
   counts: Iterable<number>,

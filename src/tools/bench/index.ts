@@ -7,7 +7,7 @@ export * from './gemm.js';
 export { htmlReport } from './html.js';
 export * from './layer.js';
 export { ncclCandidates, ncclVersion } from './nccl-library.js';
-export type { BenchReport, Plan, Point } from './program.js';
+export type { BenchReport, Point, RoundsPlan } from './program.js';
 export { roundBench } from './rounds.js';
 export * from './rows.js';
 export * from './run.js';

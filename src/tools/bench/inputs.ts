@@ -26,7 +26,7 @@ const scaleOfNoise = 2 ** -8;
 
 export interface Rig {
   readonly timing: Timing;
-  /** The same on all ranks, so that each knows what its peers send. */
+  /** Equal on all ranks, so that each knows what its peers send. */
   readonly noise: Noise;
 }
 

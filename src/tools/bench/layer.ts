@@ -185,7 +185,7 @@ function layerBounds({ data, plan: { weights }, rates, tokens }: Prepared, count
   });
 }
 
-/** The same layer with NCCL's exchange of as many rows, whose counts the host knows for free: a lower bound. */
+/** Times the layer with NCCL's exchange of as many rows, whose counts the host knows for free: a lower bound. */
 async function withNccl(bench: Prepared, layer: MoeLayer, communicator: NcclCommunicator): Promise<Spread> {
   const { timing, tokens, plan, x, out } = bench;
   const { hidden, experts, topK } = bench.data.model;

@@ -16,7 +16,7 @@ import { type Spread, spread } from './statistics.js';
 import type { Timing } from './timing.js';
 import {
   busiestLoad,
-  placementFor,
+  placementByCounts,
   type RoundBytes,
   roundBytes,
   routeSets,
@@ -27,7 +27,7 @@ import {
   workload,
 } from './workload.js';
 
-export interface Plan extends Measuring {
+export interface RoundsPlan extends Measuring {
   readonly workload: WorkloadOptions;
   /** Equal nodes of consecutive ranks, between which rows cross a network. */
   readonly nodes: number;
@@ -42,7 +42,9 @@ export interface Plan extends Measuring {
 }
 
 export interface Members {
-  readonly method: Pick<Plan, 'world' | 'nodes' | 'iterations' | 'places'> & { readonly warmups: number };
+  readonly method: Pick<RoundsPlan, 'world' | 'nodes' | 'iterations' | 'places'> & {
+    readonly warmups: number;
+  };
   readonly workload: Workload;
   /** One meeting of all ranks by flags, among many in one kernel. */
   readonly barrier: Spread | null;
@@ -67,7 +69,7 @@ export function roundsFor({ dispatch, combine }: Pick<RoundBytes, 'dispatch' | '
 }
 
 /** One rank's part, from the first kernel to the last. */
-export async function measureRounds(rig: Rig, plan: Plan, tell: Tell<Point, Members>): Promise<void> {
+export async function measureRounds(rig: Rig, plan: RoundsPlan, tell: Tell<Point, Members>): Promise<void> {
   const { timing } = rig;
   const of = workload(plan.workload);
   const real = timing.world.device.kind === 'cuda';
@@ -88,7 +90,7 @@ export async function measureRounds(rig: Rig, plan: Plan, tell: Tell<Point, Memb
     tell.doing('joining NCCL');
     communicator = await joinNccl(timing);
   }
-  const placement = plan.places === undefined ? null : placementFor(of, plan.places, plan.nodes);
+  const placement = plan.places === undefined ? null : placementByCounts(of, plan.places, plan.nodes);
   for (const tokens of plan.tokens) {
     const tools = { ...rig, ceilings, communicator, of, real, plan, placement };
     tell.point(await measure(tools, tokens, tell));
@@ -102,7 +104,7 @@ interface Tools extends Rig {
   readonly communicator: NcclCommunicator | null;
   readonly of: Workload;
   readonly real: boolean;
-  readonly plan: Plan;
+  readonly plan: RoundsPlan;
   readonly placement: Placement | null;
 }
 

@@ -57,7 +57,7 @@ export async function createRound(
   const { placement } = how;
   const [first] = routeSets as [readonly Routes[]];
   const { nodes } = world.topology;
-  /** Those of the first set; where experts are placed their ids are places. */
+  /** The routes of the first set; where experts are placed their ids are places. */
   const routes =
     placement === undefined ? first : placedRoutes(shapeOf(of, first[0]!.tokens), first, placement, nodes);
   const mine = routeSets.map((routes) => routes[world.rank]!);

@@ -2,13 +2,13 @@
 import { extname, join } from 'node:path';
 import { ArgumentError } from '../../base/errors.js';
 import { requirePlaces } from '../../moe/layer/index.js';
-import { type Members, measureRounds, type Plan, type Point } from './program.js';
+import { type Members, measureRounds, type Point, type RoundsPlan } from './program.js';
 import type { Bench } from './run.js';
 import { footnote, heading, roundColumns } from './table.js';
 import { warmups } from './timing.js';
 import { workload } from './workload.js';
 
-export const roundBench: Bench<Plan, Point, Members> = {
+export const roundBench: Bench<RoundsPlan, Point, Members> = {
   format: 'heddle-bench/1',
   worker: join(import.meta.dirname, `worker${extname(import.meta.filename)}`),
   setting({ workload: wanted, tokens, places, nodes, world }) {

@@ -28,7 +28,7 @@ export interface Setting {
   /** Equal nodes of consecutive ranks, between which rows cross a network. */
   readonly nodes?: number;
   readonly world?: 'local' | 'processes';
-  /** Of random data. */
+  /** The seed of random data. */
   readonly seed?: number;
   /** Iterations before those that count, where not as many as usual. */
   readonly warmups?: number;
@@ -36,7 +36,7 @@ export interface Setting {
 
 /** The measuring of a benchmark: what a rank does, and the members that the report has beside points. */
 export interface Measured<Plan extends Measuring, Point, Members extends object> {
-  /** Of the report: `heddle-bench/1`. */
+  /** The report's: `heddle-bench/1`. */
   readonly format: string;
   /** The program of a rank in a process of its own, where there may be such worlds: it is given the plan, and prints events. */
   readonly worker?: string;
@@ -70,7 +70,7 @@ export type Report<Point, Members> = Members &
     readonly format: string;
     readonly unit: ReturnType<typeof unitOf>;
     readonly points: readonly Point[];
-    /** Of the last point, where a trace was asked for. */
+    /** The launches of the last point, where a trace was asked for. */
     readonly spans: readonly Span[];
     /** The measurements that could not be made, and why. */
     readonly notes: readonly string[];

@@ -115,7 +115,7 @@ export async function createTiming(world: World, crew: Crew, iterations: number,
   return {
     ...{ world, crew, options, stream, aligned, timed },
 
-    /** The same of `steps`, of `rounds` captured in a graph on all ranks. */
+    /** The time of a round of `steps`, of which `rounds` are captured in a graph on all ranks. */
     async time(rounds: number, steps: Steps, grouping: Grouping = (body) => body()): Promise<Spread> {
       const graph = await capture(rounds, steps, grouping);
       const times = await timed(rounds, () => graph.launch(stream));

@@ -1,12 +1,12 @@
 /** A rank of `heddle bench --world processes`: started by run.ts with the plan as its argument. */
 import { messageOf } from '../../base/errors.js';
 import { World } from '../../net/world/index.js';
-import type { Plan } from './program.js';
+import type { RoundsPlan } from './program.js';
 import { roundBench } from './rounds.js';
 import { measureOn } from './run.js';
 import { Crew } from './timing.js';
 
-const plan = JSON.parse(process.argv[2]!) as Plan;
+const plan = JSON.parse(process.argv[2]!) as RoundsPlan;
 const world = await World.join();
 try {
   await measureOn(world, new Crew(), roundBench, plan, (event) => {

@@ -114,7 +114,7 @@ export function routeSets(of: Workload, tokens: number, sets: number): readonly 
 const countedTokens = 4096;
 
 /** A placement by the counts of routes that came before those of all sets: others, of the same favourites. */
-export function placementFor(of: Workload, places: number, nodes: number): Placement {
+export function placementByCounts(of: Workload, places: number, nodes: number): Placement {
   const counts = new Array<number>(of.experts).fill(0);
   for (const { topkIds } of makeAllRoutes(of, countedTokens, of.seed - 1, { router: of.router }))
     for (const id of topkIds) counts[id]!++;

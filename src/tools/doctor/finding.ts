@@ -20,7 +20,7 @@ export function about(name: string, enables: string) {
     found: (detail: string, remedy: string | null = null) => say('found', detail, remedy),
     missing: (detail: string, remedy: string) => say('missing', detail, remedy),
     broken: (error: unknown, remedy: string) => say('broken', messageOf(error), remedy),
-    /** Of a library that a child process tried: one that is not there is missing, one that does not work is broken. */
+    /** Judges a library that a child process tried: one that is not there is missing, one that does not work is broken. */
     absent({ reason }: { readonly reason: string }, remedy: string): DoctorFinding {
       const parts = reason.split('; ');
       const missing = parts.every((part) => /cannot open shared object file: No such file/.test(part));
@@ -28,7 +28,7 @@ export function about(name: string, enables: string) {
       const names = parts.map((part) => part.slice(0, part.indexOf(':')));
       return say('missing', `not found: ${[...new Set(names)].join(', ')}`, remedy);
     },
-    /** Of such a library, with its version. */
+    /** Judges such a library, and names its version. */
     library(probed: Probe, version: (number: number) => string, remedy: string): DoctorFinding {
       if (!probed.ok) return this.absent(probed, remedy);
       const number = probed.version === null ? '' : version(probed.version);

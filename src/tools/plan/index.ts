@@ -4,5 +4,4 @@ export * from './model.js';
 export * from './plan.js';
 export * from './routing.js';
 export * from './systems.js';
-export * from './text.js';
 export * from './traffic.js';

@@ -1,7 +1,7 @@
 /** The machines that rounds can be planned for: what their data sheets say. */
 import { ArgumentError } from '../../base/errors.js';
 
-export interface Machine {
+export interface DataSheet {
   readonly name: string;
   readonly aliases: readonly string[];
   readonly title: string;
@@ -38,12 +38,12 @@ const machine = (
   [name, ...aliases]: readonly [string, ...string[]],
   title: string,
   gpu: keyof typeof gpus,
-  fabric: Machine['fabric'],
+  fabric: DataSheet['fabric'],
   perNode = 8,
-): Machine => ({ name, aliases, title, ...gpus[gpu], fabric, perNode });
+): DataSheet => ({ name, aliases, title, ...gpus[gpu], fabric, perNode });
 
 // biome-ignore format: a line for each machine
-export const machines: readonly Machine[] = [
+export const machines: readonly DataSheet[] = [
   machine(['h200-nvlink'], 'H200, NVLink 4, one node', 'h200', 'none'),
   machine(['h100-nvlink'], 'H100, NVLink 4, one node', 'h100', 'none'),
   machine(['b200-nvlink'], 'B200, NVLink 5, one node', 'b200', 'none'),
@@ -58,7 +58,7 @@ export const machines: readonly Machine[] = [
   machine(['h20-cx7', 'h20'], 'H20, NVLink 4, a ConnectX-7 (400 Gb/s) for each GPU', 'h20', 'cx7'),
 ];
 
-export function machineNamed(name: string): Machine {
+export function machineNamed(name: string): DataSheet {
   const found = machines.find((one) => [one.name, ...one.aliases].includes(name));
   if (found !== undefined) return found;
   const names = machines.flatMap((one) => [one.name, ...one.aliases]);

@@ -83,7 +83,7 @@ export function boundOf(of: Parameters, work: Work) {
 
 /** Half the width, as a logarithm, that a range gets one doubling beyond what was measured; it grows with the root of their number. */
 const oneBeyond = { ranks: 0.3, tokens: 0.2 };
-/** The same for another machine, kernel or harness than was measured: as much as sources differ about one system. */
+/** Half the width that a range gets for another machine, kernel or harness than was measured: as much as sources differ about one system. */
 const unlike = 0.33;
 
 /** µs, and the range in which nine of ten measurements are expected: of the fit's own machine, kernel and harness, or of others. */

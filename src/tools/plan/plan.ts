@@ -1,8 +1,8 @@
 /** `heddle plan`: what dispatch and combine cost on a machine, for everything that could carry them there. */
-import { ArgumentError, integerIn } from '../../base/errors.js';
+import { ArgumentError } from '../../base/errors.js';
 import { type Family, families, type Travel } from '../../moe/families/index.js';
 import { type FormatName, type Placement, type Profile, rowBytes } from '../../moe/layer/index.js';
-import { fabrics, type Machine } from './machines.js';
+import { type DataSheet, fabrics } from './machines.js';
 import { type Fit, predict, workOf } from './model.js';
 import { type Hits, hits, nodesOf, type RankPlacement, type RoutingLaw } from './routing.js';
 import { type Measured, measured, systemOf } from './systems.js';
@@ -11,9 +11,9 @@ import { type RoundHalf, traffic } from './traffic.js';
 export interface Question {
   readonly model: string;
   readonly layer: Profile;
-  readonly machine: Machine;
+  readonly machine: DataSheet;
   readonly place: RankPlacement;
-  /** Of a rank. */
+  /** Numbers of tokens of a rank. */
   readonly tokens: readonly number[];
   readonly law: RoutingLaw;
   /** Where experts live. Default: in order, one place each. */
@@ -41,7 +41,7 @@ export type Answer = ReturnType<typeof answer>;
 
 /** Where the ranks go. @throws ArgumentError naming what does not fit. */
 export function placeOn(
-  { name, perNode: most, fabric }: Machine,
+  { name, perNode: most, fabric }: DataSheet,
   ranks: number,
   nodes = Math.ceil(ranks / most),
 ): RankPlacement {
@@ -60,7 +60,7 @@ export function placeOn(
  * All that could carry the rows of `place` on the machine: Heddle's families, and libraries that were measured there inside a node,
  * or beyond it, as `place` is. By rails only groups of ranks inside nodes, whose ranks hand each other sums over NVLink.
  */
-export function candidates(machine: Machine, place: RankPlacement, replicas = 1): Candidate[] {
+export function candidates(machine: DataSheet, place: RankPlacement, replicas = 1): Candidate[] {
   const crosses = nodesOf(place) > 1;
   const known = measured.filter(({ lib, machine: on, dispatch: { ep } }) => {
     const alike = crosses ? ep[1] > machine.perNode : ep[0] <= machine.perNode;
@@ -88,7 +88,7 @@ function published(one: Measured): Candidate {
  * One of Heddle's families. Inside a node it needs what one-sided was measured to need, at the machine's NVLink. Beyond it, NVLink
  * costs that, and all else what another library that sends bulk messages through a host proxy needs, at the machine's NIC.
  */
-function ofFamily({ name, travel }: Family, machine: Machine, crosses: boolean): Candidate {
+function ofFamily({ name, travel }: Family, machine: DataSheet, crosses: boolean): Candidate {
   const inside = measured.find(({ lib }) => lib === 'heddle')!;
   const network = machine.fabric === 'efa' ? 'h200-efa' : 'h200-cx7';
   const outside = measured.find(({ lib, machine: on }) => lib === 'pplx-garden' && on === network)!;
@@ -195,21 +195,4 @@ export function fastest(answers: readonly Answer[]) {
   const same = (a: (typeof found)[number], b: (typeof found)[number]): boolean =>
     JSON.stringify(a.among) === JSON.stringify(b.among);
   return found.filter((one, i) => one.among.length > 0 && (i === 0 || !same(one, found[i - 1]!)));
-}
-
-/** `1..4096`: powers of two; `1,8,128`: these. */
-export function tokensFrom(text: string): number[] {
-  const wrong = () =>
-    new ArgumentError('tokens', text, 'a number from 1 to 65536, a list (1,8,128) or a range (1..4096)');
-  const whole = (part: string): number => {
-    const value = integerIn(part, 1, 65_536);
-    if (value === null) throw wrong();
-    return value;
-  };
-  if (!text.includes('..')) return text.split(',').map(whole);
-  const [from, to, ...more] = text.split('..').map(whole) as [number, number, ...number[]];
-  if (more.length > 0 || from > to) throw wrong();
-  const found: number[] = [];
-  for (let n = from; n < to; n *= 2) found.push(n);
-  return [...found, to];
 }

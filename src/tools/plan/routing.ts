@@ -2,7 +2,7 @@
  * To whom a token goes, as exact expectations: how many of its routes name experts of a rank, and with what probability
  * at least one does, for every rank and every node.
  */
-import { ArgumentError, messageOf, requireInteger } from '../../base/errors.js';
+import { ArgumentError, requireInteger } from '../../base/errors.js';
 import {
   expertsOf,
   limits,
@@ -34,7 +34,7 @@ export interface RankPlacement {
   readonly perNode: number;
 }
 
-/** Of one token, whoever brings it. */
+/** What one token names, whoever brings it. */
 export interface Hits {
   /** [rank]: routes that name one of its experts. */
   readonly routes: Float64Array;
@@ -42,11 +42,11 @@ export interface Hits {
   readonly ranks: Float64Array;
   /** [node]: the same of a node. */
   readonly nodes: Float64Array;
-  /** The same of ranks and nodes for any of so many consecutive tokens of one rank: whom it sends anything. */
+  /** How likely any of so many consecutive tokens of one rank names each rank and each node: whom the rank sends anything. */
   reach(tokens: number): Pick<Hits, 'ranks' | 'nodes'>;
 }
 
-/** Of tokens that do not know of each other. */
+/** Adds whom tokens reach that do not know of each other. */
 function independent(of: Omit<Hits, 'reach'>): Hits {
   const any = (tokens: number) => (p: number) => 1 - (1 - p) ** tokens;
   return {
@@ -101,7 +101,7 @@ function inOrder(experts: number, ranks: number): Placement {
   return { experts, ranks, places: places.flat() };
 }
 
-/** Of one token: how likely it names each expert. */
+/** How likely a token names each expert. */
 const chosen = (layer: Profile, law: RoutingLaw): Float64Array =>
   hits(layer, { ranks: layer.experts, perNode: layer.experts }, law).routes;
 
@@ -170,7 +170,7 @@ function uniform(
   });
 }
 
-/** Of tokens that are all as likely; each is given by the owners of its routes. */
+/** Counts tokens that are all as likely; each is given by the owners of its routes. */
 function tallied(
   tokens: readonly (readonly number[])[],
   { ranks, perNode }: RankPlacement,
@@ -381,36 +381,4 @@ function weightsFor(counts: readonly number[], experts: number, topK: number): F
     if (off < 1e-6) break;
   }
   return weights;
-}
-
-/**
- * Measured loads of the experts, from a file: how often each was chosen, or what every token chose.
- * A list of numbers is counts, an entry for each expert; a list of lists is routes, an entry for each token.
- */
-export function lawFrom(name: string, text: string): RoutingLaw {
-  const wrong = (what: unknown) =>
-    new ArgumentError(
-      name,
-      what,
-      'a JSON list of counts (a number for each expert) or of routes (a list for each token)',
-    );
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch (error) {
-    throw new ArgumentError(name, text, `JSON (${messageOf(error)})`);
-  }
-  if (!Array.isArray(value) || value.length === 0) throw wrong(value);
-  const isCount = (one: unknown): one is number =>
-    typeof one === 'number' && one >= 0 && one <= Number.MAX_SAFE_INTEGER;
-  const counts = value.filter(isCount);
-  if (counts.length === value.length) return { kind: 'counts', counts };
-  const tokens = value.map((ids: unknown) => {
-    if (!Array.isArray(ids) || ids.length === 0) throw wrong(ids);
-    return ids.map((id: unknown) => {
-      if (!Number.isInteger(id)) throw wrong(id);
-      return id as number;
-    });
-  });
-  return { kind: 'routes', tokens };
 }

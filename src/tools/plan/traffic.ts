@@ -10,7 +10,7 @@ export const chunksOf = ({ chunk }: Travel, tokens: number): number =>
 export interface Load {
   readonly hits: Hits;
   readonly place: RankPlacement;
-  /** Of a rank. */
+  /** Tokens of a rank. */
   readonly tokens: number;
   readonly topK: number;
   readonly rowBytes: number;
@@ -80,7 +80,7 @@ function reachOf({ rows }: Travel, { hits, place }: Load, tokens: number) {
   return rowsOf(rows === 'rails' ? 'rails' : 'rank', ranks, nodes, place);
 }
 
-/** Of a token a rank: rows that each rank sends, and that each rank gets, one entry for each. */
+/** Rows that each rank sends, and rows that each gets, one entry for each, where every rank has one token. */
 function rowsOf(
   rows: Travel['rows'],
   toRanks: Float64Array,

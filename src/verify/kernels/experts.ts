@@ -19,10 +19,10 @@ import {
   entry,
   none,
   number,
+  oneOf,
   type Parameters,
   type RegisteredKernel,
   type ShapeOf,
-  word,
   yesNo,
 } from './shape.js';
 
@@ -33,13 +33,13 @@ const multiplying = {
   experts: number('experts of the rank', [1, mostLocalExperts], 64),
   topk: layerParameters.topk,
   rows: number('rows that an expert is likely to have', [1, 2 ** 26], 16),
-  of: word('whose rows: a plan’s, or all of one expert', ['plan', 'all'], 'plan'),
-  activation: word('of gates and what they scale', activations, 'swiglu'),
-  biases: word('sums have biases', yesNo, 'no'),
+  of: oneOf('whose rows: a plan’s, or all of one expert', ['plan', 'all'], 'plan'),
+  activation: oneOf('of gates and what they scale', activations, 'swiglu'),
+  biases: oneOf('sums have biases', yesNo, 'no'),
 } satisfies Parameters;
 const mlpParameters = {
   ...multiplying,
-  format: word('of rows that arrive', ['bf16', 'fp8'], 'bf16'),
+  format: oneOf('of rows that arrive', ['bf16', 'fp8'], 'bf16'),
 } satisfies Parameters;
 
 export const ofExperts: readonly RegisteredKernel[] = [
@@ -49,7 +49,7 @@ export const ofExperts: readonly RegisteredKernel[] = [
     {
       ...layerParameters,
       threads: { knob: count('threads a block', [32, 1024], none, 32), default: 512 },
-      planned: word('a row for each route, where a plan put it', yesNo, 'no'),
+      planned: oneOf('a row for each route, where a plan put it', yesNo, 'no'),
     },
     ({ ranks, replicas, tokens, topk: topK, hidden, dtype, weights, planned, threads }) =>
       exampleExpertsKernel({
@@ -86,7 +86,7 @@ function ofPlan(
 ): RegisteredKernel {
   const parameters = {
     ...travelling,
-    form: word('how rows lie', expertForms, 'contiguous'),
+    form: oneOf('how rows lie', expertForms, 'contiguous'),
     alignment: { knob: count('an expert begins at a multiple of it', [1, 128], none), default: 1 },
     capacity: number('rows of all experts; of each, if masked', [1, 2 ** 31], 2 ** 17),
   } satisfies Parameters;

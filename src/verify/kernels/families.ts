@@ -17,11 +17,11 @@ import {
   checked,
   keyAmong,
   number,
+  oneOf,
   type Parameters,
   type RegisteredKernel,
   type ShapeKeys,
   type ShapeText,
-  word,
 } from './shape.js';
 
 /** A layer that a family can carry, all ranks on GPUs, as rank 0 sees it. */
@@ -100,7 +100,7 @@ export const familyKeys = (family: Family): ShapeKeys => formOf(family).keys;
 /** The keys that a shape of a family may have, with `otherwise` in place of some defaults: the layer, and the knobs as phase.knob. */
 function formOf(family: Family, otherwise: ShapeText = {}) {
   const nodes = number('nodes of equal size', [1, 72], 1);
-  const all = { ...travelling, transport: word('what carries the rows', transports, transports[0]), nodes };
+  const all = { ...travelling, transport: oneOf('what carries the rows', transports, transports[0]), nodes };
   const has = Object.entries<Parameters[string]>(all).filter(
     ([key]) => family.reach === 'world' || key !== 'nodes',
   );

@@ -11,7 +11,7 @@ import {
   scaleBlock,
   weightings,
 } from '../../moe/layer/index.js';
-import { number, type Parameters, type ShapeOf, word, yesNo } from './shape.js';
+import { number, oneOf, type Parameters, type ShapeOf, yesNo } from './shape.js';
 
 export const aGpu = { kind: 'cuda', multiprocessors: usualMultiprocessors } as const;
 
@@ -23,18 +23,18 @@ export const layerParameters = {
   hidden: number('elements of a row', [1, 2 ** 18], 7168),
   experts: number('experts of all ranks', [1, limits.experts], 256),
   topk: number('routes of a token', [1, limits.topK], 8),
-  dtype: word('of a row’s elements', ['bf16', 'f16', 'f32'], 'bf16'),
-  weights: word('router weights travel', yesNo, 'yes'),
+  dtype: oneOf('of a row’s elements', ['bf16', 'f16', 'f32'], 'bf16'),
+  weights: oneOf('router weights travel', yesNo, 'yes'),
 } satisfies Parameters;
 
 export const travelling = {
   ...layerParameters,
-  counts: word('routes are counted', yesNo, 'no'),
-  format: word('of rows that dispatch carries; same: as dtype', ['same', ...formatNames], 'same'),
-  rounded: word('dispatch makes rows of fp8 or mxfp8 from bf16', yesNo, 'no'),
+  counts: oneOf('routes are counted', yesNo, 'no'),
+  format: oneOf('of rows that dispatch carries; same: as dtype', ['same', ...formatNames], 'same'),
+  rounded: oneOf('dispatch makes rows of fp8 or mxfp8 from bf16', yesNo, 'no'),
   scales: number('bytes of a second payload; 0 for none', [0, 2 ** 20], 0),
-  weighting: word('who applies the router weights', weightings, 'experts'),
-  wire: word('how rows come back', rowFormatNames, 'rows'),
+  weighting: oneOf('who applies the router weights', weightings, 'experts'),
+  wire: oneOf('how rows come back', rowFormatNames, 'rows'),
 } satisfies Parameters;
 
 export function layerOf(shape: ShapeOf<typeof travelling>): Layer {

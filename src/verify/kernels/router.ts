@@ -2,7 +2,7 @@
 import { requireRouting } from '../../moe/layer/index.js';
 import { mostRoutedExperts, routerKernels } from '../../moe/router/index.js';
 import { layerParameters } from './layer.js';
-import { entry, number, type Parameters, type RegisteredKernel, word, yesNo } from './shape.js';
+import { entry, number, oneOf, type Parameters, type RegisteredKernel, yesNo } from './shape.js';
 
 export const ofRouter: readonly RegisteredKernel[] = [
   routing('router_logits', 'products of tokens with the router’s rows of experts', 'logits'),
@@ -17,12 +17,12 @@ function routing(name: string, summary: string, which: 'logits' | 'choose'): Reg
     hidden: number('elements of a row', [8, 2 ** 18], 7168, 8),
     experts: number('experts of all ranks', [1, mostRoutedExperts], 256),
     topk,
-    weights: word('the type of the router’s weights', ['bf16', 'f32'], 'bf16'),
-    scores: word('what becomes of logits', ['softmax', 'sigmoid'], 'sigmoid'),
+    weights: oneOf('the type of the router’s weights', ['bf16', 'f32'], 'bf16'),
+    scores: oneOf('what becomes of logits', ['softmax', 'sigmoid'], 'sigmoid'),
     groups: number('groups of experts', [1, 32], 8),
     top: number('groups that a token may choose from', [1, 32], 4),
-    bias: word('something is added to logits', yesNo, 'no'),
-    correction: word('something is added where experts are chosen', yesNo, 'yes'),
+    bias: oneOf('something is added to logits', yesNo, 'no'),
+    correction: oneOf('something is added where experts are chosen', yesNo, 'yes'),
   } satisfies Parameters;
   return entry(name, summary, parameters, (of) => {
     const { hidden, experts, topk: topK, weights, scores, tokens: maxTokens } = of;

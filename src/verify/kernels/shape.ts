@@ -35,7 +35,7 @@ export const number = (
   otherwise: number,
   multipleOf?: number,
 ) => ({ knob: count(summary, range, none, multipleOf), default: otherwise });
-export const word = <const C extends string>(
+export const oneOf = <const C extends string>(
   summary: string,
   choices: readonly C[],
   otherwise: NoInfer<C>,

@@ -9,15 +9,15 @@ import {
   htmlReport,
   lineOf,
   measureOn,
-  type Plan,
   type Point,
+  type RoundsPlan,
   roundBench,
   rowOf,
   runBenchmark,
 } from '../../../src/tools/bench/index.js';
 import { Crew } from '../../../src/tools/bench/timing.js';
 
-const plan: Plan = {
+const plan: RoundsPlan = {
   workload: {
     profile: 'custom',
     hidden: 64,

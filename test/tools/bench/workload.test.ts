@@ -7,7 +7,7 @@ import { rowsOf } from '../../../src/tools/bench/rows.js';
 import { spread } from '../../../src/tools/bench/statistics.js';
 import {
   busiestLoad,
-  placementFor,
+  placementByCounts,
   roundBytes,
   routeSets,
   shapeOf,
@@ -79,7 +79,7 @@ describe('placements of skewed routes', () => {
   // docs/results/2026-11-23-sim-places.md has such figures for other seeds and sizes.
   it('with 12 % more places leave the busiest of 8 ranks at most 1.1 times the mean of Zipf 1.0', () => {
     expect(busiestLoad(of, sets)).toBeGreaterThan(1.4);
-    const placement = placementFor(of, 288, 1);
+    const placement = placementByCounts(of, 288, 1);
     const placed = sets.map((routes) => placedRoutes({ ...of, maxTokens: 1024 }, routes, placement));
     expect(busiestLoad({ ...of, experts: 288 }, placed)).toBeLessThan(1.1);
   });

@@ -1,5 +1,7 @@
 /** Experts in places: what a placement brings on skewed routes, beside what the benchmark counts and what tokens do that are drawn. */
+
 import { describe, expect, it } from 'vitest';
+import { planText } from '../../../src/cli/print-plan.js';
 import {
   type Placement,
   placedRoutes,
@@ -16,7 +18,6 @@ import {
   placementFor,
   placeOn,
   plan,
-  planText,
   type Question,
   type RoutingLaw,
 } from '../../../src/tools/plan/index.js';

@@ -28,7 +28,7 @@ interface Case extends Pick<Figure, 'what' | 'unit' | 'how'> {
   readonly role: 'pingPong' | 'stream' | 'posting' | 'scatterCall';
   readonly mode: Parameters<Baseline['measure']>[1];
   readonly sizes: Sizes;
-  /** Of the C program, where they are others. */
+  /** The sizes of the C program, where they are others. */
   readonly sizesOfC?: Sizes;
   /** What becomes of the measured time; by default it is the figure. */
   readonly figure?: (time: number) => number;

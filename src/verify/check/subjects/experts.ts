@@ -9,7 +9,7 @@ import type { CheckConfiguration, CheckSubject } from '../subject.js';
 import { ofOneRank, once } from './by-rank.js';
 
 interface Rows {
-  /** Options that it leaves out are as in `plain`. */
+  /** Options that it leaves out are as in `usual`. */
   readonly shape?: Partial<RoundsShape>;
   readonly options?: ExpertsPlanOptions;
   readonly routes?: RoutesOptions;
@@ -17,7 +17,7 @@ interface Rows {
   readonly on?: Pick<CheckConfiguration, 'residentBlocks'>;
 }
 
-const plain: RoundsShape = { ranks: 2, experts: 5, topK: 3, maxTokens: 3, hidden: 8, dtype: 'bf16' };
+const usual: RoundsShape = { ranks: 2, experts: 5, topK: 3, maxTokens: 3, hidden: 8, dtype: 'bf16' };
 
 const all: Readonly<Record<string, Rows>> = {
   'one token': { shape: { ranks: 1, experts: 2, topK: 2, maxTokens: 1 } },
@@ -54,7 +54,7 @@ function configuration(
   name: string,
   { shape, options = {}, routes, weights = true, on }: Rows,
 ): CheckConfiguration {
-  const layer: Layer = { ...shapeOfRounds({ ...plain, ...shape }), weights, counts: false };
+  const layer: Layer = { ...shapeOfRounds({ ...usual, ...shape }), weights, counts: false };
   const rank = layer.ranks - 1;
   const made = once(() => reference.dispatch(layer, makeSources(layer, layer.maxTokens, 1, routes), rank));
   const work = async ({ device }: World) => {

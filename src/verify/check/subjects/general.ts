@@ -9,12 +9,12 @@ import { givenRows } from './given-rows.js';
 import { type Loss, lossOf, ranksOfLoss } from './losses.js';
 import {
   carriedBy,
-  common,
-  commonElsewhere,
-  commonNodes,
-  commonSplit,
   configurationsOf,
   type Rounds,
+  roundsOnNodes,
+  roundsOverNvshmem,
+  splitRounds,
+  wholeRounds,
 } from './rounds.js';
 
 const rowsBack: Readonly<Record<string, Partial<Rounds>>> = {
@@ -47,10 +47,10 @@ function over(family: Family, transport: TransportName): CheckConfiguration[] {
   const { name } = family;
   const way = { windows: name, nvshmem: `${name} over nvshmem` }[transport];
   const checks = checksOf(family, transport);
-  const here = transport === 'windows' ? { ...common, ...commonSplit, ...rowsBack } : commonElsewhere;
+  const here = transport === 'windows' ? { ...wholeRounds, ...splitRounds, ...rowsBack } : roundsOverNvshmem;
   return [
     ...checks.rounds(way, here),
-    ...checks.rounds(`${way}, on nodes`, commonNodes),
+    ...checks.rounds(`${way}, on nodes`, roundsOnNodes),
     ...checks.given(`${way}, nothing between dispatch and combine`),
     ...checks.given(`${way}, rows written again behind combine`, { reusedBehind: 'combine' }),
     ...lossesOf(way, checks),

@@ -7,7 +7,7 @@ import type { CheckSubject } from '../subject.js';
 import { checksOf } from './general.js';
 import { hybridLies } from './lies.js';
 import { mailOf } from './mail.js';
-import { commonMasks, commonNodes, each, type Rounds, roundedRows } from './rounds.js';
+import { each, maskedRounds, type Rounds, roundedRows, roundsOnNodes } from './rounds.js';
 import { stopsOf } from './stops.js';
 
 const nodes: Readonly<Record<string, Partial<Rounds>>> = {
@@ -157,7 +157,7 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
 
 /** A rank comes back to a graph: its proxy begins anew, as its windows do. */
 const back: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
-  Object.entries(commonMasks).filter(([name]) => name.endsWith('a graph') && !name.startsWith('all others')),
+  Object.entries(maskedRounds).filter(([name]) => name.endsWith('a graph') && !name.startsWith('all others')),
 );
 
 /** Chunks of two tokens. */
@@ -186,7 +186,7 @@ export const hybrid: CheckSubject = {
   family: family.name,
   kernels,
   configurations: [
-    ...checks.rounds('hybrid', each({ nodes: 2 }, commonNodes)),
+    ...checks.rounds('hybrid', each({ nodes: 2 }, roundsOnNodes)),
     ...checks.rounds('hybrid', each({ nodes: 2 }, nodes)),
     ...checks.rounds('hybrid', each({ nodes: 3 }, back)),
     // Routes are counted by several blocks, and each of them must give up.

@@ -15,7 +15,7 @@ import type { CheckConfiguration, CheckSubject } from '../subject.js';
 import { ofOneRank, once } from './by-rank.js';
 
 interface Experts {
-  /** Options that it leaves out are as in `plain`. */
+  /** Options that it leaves out are as in `usual`. */
   readonly shape?: Partial<RoundsShape>;
   readonly inner?: number;
   readonly routes?: RoutesOptions;
@@ -27,7 +27,7 @@ interface Experts {
   readonly on?: Pick<CheckConfiguration, 'residentBlocks'>;
 }
 
-const plain: RoundsShape = { ranks: 1, experts: 2, topK: 2, maxTokens: 3, hidden: 64, dtype: 'bf16' };
+const usual: RoundsShape = { ranks: 1, experts: 2, topK: 2, maxTokens: 3, hidden: 64, dtype: 'bf16' };
 
 /** All rows are one expert's, one more than a tile has; of it and of the next tile 16 at a time are loaded and multiplied. */
 const toOne: Experts = {
@@ -104,7 +104,7 @@ function configuration(
   { shape, inner = 64, routes, e4m3 = false, biases = false, single = false, on }: Experts,
   instructions: 'mma.sync' | 'wgmma',
 ): CheckConfiguration {
-  const wide: Layer = { ...shapeOfRounds({ ...plain, ...shape }), weights: true, counts: false };
+  const wide: Layer = { ...shapeOfRounds({ ...usual, ...shape }), weights: true, counts: false };
   const { experts, maxTokens, topK, output } = wide;
   const brought = makeSources(wide, maxTokens, 1, routes);
   const { layer, sources } = e4m3 ? inE4m3(wide, brought) : { layer: wide, sources: brought };

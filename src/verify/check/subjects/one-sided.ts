@@ -5,12 +5,20 @@
 import { oneSided as family } from '../../../moe/families/index.js';
 import type { CheckSubject } from '../subject.js';
 import { checksOf } from './general.js';
-import { common, commonMasks, commonSplit, each, type Rounds, roundedRows, splitMasks } from './rounds.js';
+import {
+  each,
+  maskedRounds,
+  maskedSplitRounds,
+  type Rounds,
+  roundedRows,
+  splitRounds,
+  wholeRounds,
+} from './rounds.js';
 
 const pushed: Readonly<Record<string, Partial<Rounds>>> = {
   'pushing far ahead': { maxTokens: 4, own: { ahead: 3 }, blocks: 1 },
   'waits counted': { waits: true, ranks: 3, threads: 64 },
-  'waits counted, a rank left out': { ...commonMasks['a rank left out'], waits: true },
+  'waits counted, a rank left out': { ...maskedRounds['a rank left out'], waits: true },
   // A part of a row is more than one strip of vectors for a thread, and one token has no rows.
   'long rows, f16': {
     ...{ hidden: 2 * 208 * 8, parts: 2, dtype: 'f16', maxTokens: 2, blocks: 1, routes: { holes: 0.7 } },
@@ -128,7 +136,7 @@ export const oneSided: readonly CheckSubject[] = [
     name: 'one_sided_push',
     kernels,
     configurations: [
-      ...push.rounds('push', { ...common, ...commonMasks, ...pushed }),
+      ...push.rounds('push', { ...wholeRounds, ...maskedRounds, ...pushed }),
       ...push.given('push, nothing between dispatch and combine'),
       ...push.given('push, nothing between dispatch and combine, f32', { dtype: 'f32' }),
       ...push.given('push, rows written again behind dispatch', { reusedBehind: 'dispatch' }),
@@ -141,7 +149,7 @@ export const oneSided: readonly CheckSubject[] = [
     name: 'one_sided_pull',
     kernels,
     configurations: [
-      ...pull.rounds('pull', { ...common, ...commonMasks, ...pulled }),
+      ...pull.rounds('pull', { ...wholeRounds, ...maskedRounds, ...pulled }),
       ...pull.given('pull, nothing between dispatch and combine'),
     ],
   },
@@ -179,7 +187,7 @@ export const oneSided: readonly CheckSubject[] = [
       'one_sided_combine_recv',
     ],
     configurations: [
-      ...push.rounds('push', { ...commonSplit, ...splitMasks, ...apart }),
+      ...push.rounds('push', { ...splitRounds, ...maskedSplitRounds, ...apart }),
       ...push.given('split, nothing between anything', { split: true }),
       ...push.given('split, rows written again behind a send', { split: true, reusedBehind: 'dispatch' }),
       ...push.loss('push, split', 'dispatch', halves),

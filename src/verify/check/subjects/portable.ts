@@ -5,13 +5,13 @@ import { portable as family } from '../../../moe/families/index.js';
 import type { CheckSubject } from '../subject.js';
 import { checksOf } from './general.js';
 import {
-  common,
-  commonElsewhere,
-  commonMasks,
-  commonSplit,
+  maskedRounds,
+  maskedSplitRounds,
   type Rounds,
   roundedRows,
-  splitMasks,
+  roundsOverNvshmem,
+  splitRounds,
+  wholeRounds,
 } from './rounds.js';
 
 /** Routes come in chunks of 32 tokens; rows are messages of their own, which overtake each other. */
@@ -34,7 +34,7 @@ const messages: Readonly<Record<string, Partial<Rounds>>> = {
     blocks: 1,
     threads: 64,
   },
-  'waits counted, a rank left out': { ...commonMasks['a rank left out'], waits: true },
+  'waits counted, a rank left out': { ...maskedRounds['a rank left out'], waits: true },
   'rows of fewer units than parts': { hidden: 8, parts: 3, extra: [1, 2] },
   'odd rows of bf16, in parts': { hidden: 5, parts: 2, blocks: 3 },
   'odd rows of f32, top 12 on 9 ranks': {
@@ -90,8 +90,8 @@ const narrow: Readonly<Record<string, Partial<Rounds>>> = {
 };
 
 const apart: Readonly<Record<string, Partial<Rounds>>> = {
-  ...commonSplit,
-  ...splitMasks,
+  ...splitRounds,
+  ...maskedSplitRounds,
   'split, waits counted beside routes': { split: true, waits: true, counts: true },
   'split, groups of 2, odd rows, two chunks': {
     ...{ split: true, ranks: 4, replicas: 2, maxTokens: 34, hidden: 3, routes: { holes: 0.8 } },
@@ -116,7 +116,7 @@ export const portable: readonly CheckSubject[] = [
     name: 'portable',
     kernels: halves,
     configurations: [
-      ...windows.rounds('portable', { ...common, ...commonMasks, ...messages, ...apart }),
+      ...windows.rounds('portable', { ...wholeRounds, ...maskedRounds, ...messages, ...apart }),
       ...windows.given('portable, nothing between dispatch and combine'),
       ...windows.given('portable, ids by a kernel before it', { routed: true }),
       ...windows.given('portable, split, rows written again behind a send', {
@@ -149,7 +149,7 @@ export const portable: readonly CheckSubject[] = [
     kernels: halves,
     configurations: [
       ...nvshmem.rounds('portable over nvshmem', {
-        ...commonElsewhere,
+        ...roundsOverNvshmem,
         'rows rounded by dispatch': roundedRows({}, { threads: 64 }),
       }),
       ...nvshmem.given('portable over nvshmem, nothing between dispatch and combine'),

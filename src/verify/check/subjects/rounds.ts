@@ -51,14 +51,14 @@ const runs: Required<Pick<RoundsOptions, Runs>> = {
   waits: false,
 };
 
-const plainShape: Required<RoundsShape> = {
+const usualShape: Required<RoundsShape> = {
   ...{ ranks: 2, experts: 4, topK: 2, maxTokens: 2, replicas: 1, hidden: 8, dtype: 'bf16' },
   ...{ weighting: 'experts', wire: 'rows', adds: false, extra: [] },
 };
 
-const plain = {
+const usual = {
   ...runs,
-  ...plainShape,
+  ...usualShape,
   /** Equal nodes that the ranks form. */
   nodes: 1,
   times: 3,
@@ -84,10 +84,10 @@ const plain = {
 };
 
 /**
- * One configuration; what it leaves out is as in `plain`. `tokens`: [round][rank]. If left out, maxTokens of each, in so many rounds;
+ * One configuration; what it leaves out is as in `usual`. `tokens`: [round][rank]. If left out, maxTokens of each, in so many rounds;
  * or uneven numbers, down to none.
  */
-export type Rounds = Readonly<typeof plain> & { readonly tokens: readonly (readonly number[])[] };
+export type Rounds = Readonly<typeof usual> & { readonly tokens: readonly (readonly number[])[] };
 
 /** Placements of four experts on three ranks. Before, expert 3 lives nowhere and two others have two places; after, all live, and one has two. */
 const moved: Readonly<Record<'before' | 'after', ExpertPlacement>> = {
@@ -96,7 +96,7 @@ const moved: Readonly<Record<'before' | 'after', ExpertPlacement>> = {
 };
 
 /** Rounds that every family runs, with every transport. */
-export const common: Readonly<Record<string, Partial<Rounds>>> = {
+export const wholeRounds: Readonly<Record<string, Partial<Rounds>>> = {
   '2 ranks': {},
   '3 ranks': { ranks: 3 },
   '1 rank': { ranks: 1 },
@@ -173,7 +173,7 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
 };
 
 /** For every family that splits phases: other work lies between the halves. */
-export const commonSplit = each(
+export const splitRounds = each(
   { split: true },
   {
     split: {},
@@ -201,7 +201,7 @@ export const commonSplit = each(
 );
 
 /** For every family that leaves ranks out, in each of its ways. */
-export const commonMasks: Readonly<Record<string, Partial<Rounds>>> = {
+export const maskedRounds: Readonly<Record<string, Partial<Rounds>>> = {
   'a rank left out': { ranks: 3, topK: 3, experts: 6, leaveOut: { before: 1, ranks: [1] } },
   'two left out, counts': {
     ranks: 4,
@@ -226,12 +226,12 @@ export const commonMasks: Readonly<Record<string, Partial<Rounds>>> = {
     tokens: Array(4).fill([2, 2, 2]),
   },
 };
-export const splitMasks: typeof commonMasks = Object.fromEntries(
-  Object.entries(commonMasks).map(([name, of]) => [`split, ${name}`, { ...of, split: true }]),
+export const maskedSplitRounds: typeof maskedRounds = Object.fromEntries(
+  Object.entries(maskedRounds).map(([name, of]) => [`split, ${name}`, { ...of, split: true }]),
 );
 
 /** For every family that reaches several nodes. */
-export const commonNodes: Readonly<Record<string, Partial<Rounds>>> = {
+export const roundsOnNodes: Readonly<Record<string, Partial<Rounds>>> = {
   ...onNodes(2, [
     '2 ranks',
     'one token',
@@ -257,11 +257,11 @@ export const commonNodes: Readonly<Record<string, Partial<Rounds>>> = {
 
 /** Common configurations, on so many nodes. */
 function onNodes(nodes: number, names: readonly string[]): Record<string, Partial<Rounds>> {
-  return Object.fromEntries(names.map((name) => [name, { ...common[name], nodes }]));
+  return Object.fromEntries(names.map((name) => [name, { ...wholeRounds[name], nodes }]));
 }
 
 /** For NVSHMEM, where it differs from windows: messages of several warps, set signals and added ones, sources that are written again. */
-export const commonElsewhere: Readonly<Record<string, Partial<Rounds>>> = {
+export const roundsOverNvshmem: Readonly<Record<string, Partial<Rounds>>> = {
   '2 ranks': {},
   'split, two warps, payloads of odd bytes': {
     split: true,
@@ -291,7 +291,7 @@ export const roundedRows = (
   { format = 'e4m3', length = 256 }: Partial<NonNullable<Rounds['rounded']>>,
   of: Partial<Rounds> = {},
 ): Partial<Rounds> => {
-  const { ranks = plain.ranks } = of;
+  const { ranks = usual.ranks } = of;
   return { ...of, rounded: { format, length }, topK: ranks, experts: ranks, inspect: 'last' };
 };
 
@@ -358,7 +358,7 @@ export function configurationsOf(
 }
 
 export function roundsOf(differences: Partial<Rounds>): Rounds {
-  const of = { ...plain, ...differences };
+  const of = { ...usual, ...differences };
   const { maxTokens, ranks, replicas, times, uneven } = of;
   /** So many fewer than there may be; of three rounds and more the second is empty. */
   const less = (n: number, rank: number): number =>

@@ -1,8 +1,15 @@
 /** The text that `heddle plan` prints for people. */
-import { aligned, type Column, textTable } from '../../base/table.js';
-import { type Answer, fastest, type Question } from './plan.js';
-import { busiestOf, hits, nodesOf, type RoutingLaw } from './routing.js';
-import type { Traffic } from './traffic.js';
+import { aligned, type Column, textTable } from '../base/table.js';
+import {
+  type Answer,
+  busiestOf,
+  fastest,
+  hits,
+  nodesOf,
+  type Question,
+  type RoutingLaw,
+  type Traffic,
+} from '../tools/plan/index.js';
 
 const micro = (us: number): string => (us >= 100 ? us.toFixed(0) : us >= 10 ? us.toFixed(1) : us.toFixed(2));
 const range = (low: number, high: number): string => `${micro(low)}–${micro(high)}`;
