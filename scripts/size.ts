@@ -17,7 +17,7 @@ const ceilings = {
   gpu: 19_450,
   net: 11_200,
   moe: 18_720,
-  verify: 6_500,
+  verify: 6_390,
   tools: 6_870,
   cli: 2_150,
 };

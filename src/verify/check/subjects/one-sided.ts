@@ -9,11 +9,16 @@ import {
   each,
   maskedRounds,
   maskedSplitRounds,
+  nine,
+  oneToken,
+  pairs,
   type Rounds,
   roundedRows,
   splitRounds,
   wholeRounds,
 } from './rounds.js';
+
+const uneven = { ranks: 3, experts: 7, uneven: true };
 
 const pushed: Readonly<Record<string, Partial<Rounds>>> = {
   'pushing far ahead': { maxTokens: 4, own: { ahead: 3 }, blocks: 1 },
@@ -21,20 +26,10 @@ const pushed: Readonly<Record<string, Partial<Rounds>>> = {
   'waits counted, a rank left out': { ...maskedRounds['a rank left out'], waits: true },
   // A part of a row is more than one strip of vectors for a thread, and one token has no rows.
   'long rows, f16': {
-    ...{ hidden: 2 * 208 * 8, parts: 2, dtype: 'f16', maxTokens: 2, blocks: 1, routes: { holes: 0.7 } },
-    times: 2,
-    uneven: true,
+    ...{ hidden: 2 * 208 * 8, parts: 2, dtype: 'f16', maxTokens: 2, blocks: 1, times: 2, uneven: true },
+    routes: { holes: 0.7 },
   },
-  'top 12 on 9 ranks, f32': {
-    ranks: 9,
-    experts: 18,
-    topK: 12,
-    maxTokens: 1,
-    hidden: 4,
-    dtype: 'f32',
-    blocks: 1,
-    times: 2,
-  },
+  'top 12 on 9 ranks, f32': { ...nine, hidden: 4, dtype: 'f32' },
   // Two warps round a part, of which one has no more than half.
   'rows rounded by dispatch, in parts': roundedRows({ length: 1280 }, { threads: 64, parts: 2 }),
   'rows rounded by dispatch to mxfp8': roundedRows({ format: 'mxfp8' }, { maxTokens: 1 }),
@@ -46,7 +41,7 @@ const pulled: Readonly<Record<string, Partial<Rounds>>> = {
   'waits counted, a graph': { waits: true, ranks: 3, graph: true },
   'odd rows of f16, in parts': { hidden: 7, dtype: 'f16', parts: 2, blocks: 4 },
   'two teams': { maxTokens: 3, blocks: 1, threads: 64, own: { teams: 2 }, hidden: 264 },
-  'top 12 on 10 ranks': { ranks: 10, experts: 20, topK: 12, maxTokens: 1, blocks: 1, times: 2 },
+  'top 12 on 10 ranks': { ...nine, ranks: 10, experts: 20 },
 };
 
 /** Combine takes the rows of a plan, and a launch before it makes those that travel. */
@@ -56,13 +51,7 @@ const weighed = each(
     'combine weighs': { topK: 3, experts: 5, counts: true },
     'combine weighs, odd rows': { hidden: 5 },
     'combine weighs, one token': { maxTokens: 1, experts: 2, blocks: 1, times: 1 },
-    'combine weighs, uneven tokens, rows in parts': {
-      parts: 2,
-      hidden: 16,
-      ranks: 3,
-      experts: 7,
-      uneven: true,
-    },
+    'combine weighs, uneven tokens, rows in parts': { ...uneven, parts: 2, hidden: 16 },
     'combine weighs, two warps': { maxTokens: 1, hidden: 560, parts: 2, threads: 64, times: 1 },
     'combine weighs, top 12': { topK: 12, experts: 24, maxTokens: 1, dtype: 'f32', hidden: 4 },
     'combine weighs, a graph': { graph: true },
@@ -75,10 +64,10 @@ const planned = each(
   {
     'of a plan': { topK: 3, experts: 5, counts: true },
     'of a plan, one token': { maxTokens: 1, experts: 2, blocks: 1, times: 1 },
-    'of a plan, uneven tokens, in parts': { parts: 2, hidden: 16, ranks: 3, experts: 7, uneven: true },
+    'of a plan, uneven tokens, in parts': { ...uneven, parts: 2, hidden: 16 },
     'of a plan, two teams': { maxTokens: 5, threads: 128, own: { teams: 2 }, hidden: 264 },
     'of a plan, pushing far ahead': { maxTokens: 4, own: { ahead: 3 }, blocks: 1 },
-    'of a plan, groups of 2': { ranks: 4, replicas: 2, maxTokens: 4, times: 2 },
+    'of a plan, groups of 2': { ...pairs, maxTokens: 4, times: 2 },
     'of a plan, routes to nobody': { routes: { holes: 0.5 } },
     'of a plan, a graph, a rank left out': { ranks: 3, graph: true, leaveOut: { before: 1, ranks: [1] } },
   },
@@ -89,18 +78,18 @@ const narrow = each(
   { wire: 'e4m3', hidden: 16 },
   {
     e4m3: { counts: true },
-    'e4m3, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1 },
+    'e4m3, one token': oneToken,
     'e4m3, weighed by combine': { ranks: 3, topK: 3, weighting: 'plan', routes: { holes: 0.3 } },
-    'e4m3, uneven tokens': { ranks: 3, experts: 7, uneven: true },
+    'e4m3, uneven tokens': uneven,
     'e4m3, scales of several blocks, f16': { hidden: 144, dtype: 'f16', maxTokens: 1, blocks: 1 },
     'e4m3, two warps': { hidden: 528, threads: 64, maxTokens: 1, blocks: 1 },
     'e4m3, rows in parts': { hidden: 1040, parts: 2, maxTokens: 1, dtype: 'f32', times: 2 },
     'e4m3, pushing far ahead': { maxTokens: 4, own: { ahead: 3 }, blocks: 1 },
     'e4m3, one resident block': { residentBlocks: 1, maxTokens: 3 },
-    'e4m3, top 12 on 9 ranks': { ranks: 9, experts: 18, topK: 12, maxTokens: 1, blocks: 1, times: 1 },
+    'e4m3, top 12 on 9 ranks': { ...nine, times: 1 },
     'e4m3, a graph': { graph: true },
     mxfp8: { wire: 'mxfp8', hidden: 144, maxTokens: 1 },
-    'e4m3, groups of 2': { ranks: 4, replicas: 2, hidden: 1040, parts: 2, times: 2, uneven: true },
+    'e4m3, groups of 2': { ...pairs, hidden: 1040, parts: 2, times: 2, uneven: true },
   },
 );
 
@@ -108,14 +97,14 @@ const narrow = each(
 const apart = each(
   { split: true },
   {
-    'split, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1 },
+    'split, one token': oneToken,
     'split, nothing comes home': { ranks: 3, topK: 2, routes: { router: { kind: 'one-rank', target: 1 } } },
     'split, waits counted': { waits: true, ranks: 3 },
     'split, waits counted beside routes': { waits: true, counts: true },
     'split, one resident block': { residentBlocks: 1, maxTokens: 3 },
     // Of two warps each, of which one has more of a row than the other.
     'split, two teams': { maxTokens: 5, threads: 128, own: { teams: 2 }, hidden: 264, counts: true },
-    'split, groups of 2, a graph': { ranks: 4, replicas: 2, maxTokens: 4, graph: true, counts: true },
+    'split, groups of 2, a graph': { ...pairs, maxTokens: 4, graph: true, counts: true },
     'split, e4m3': { wire: 'e4m3', hidden: 16, ranks: 3 },
     'split, e4m3, combine weighs': { wire: 'e4m3', hidden: 16, weighting: 'plan', topK: 3, experts: 5 },
     'split, counts, arrivals looked at': { counts: true, programmatic: false, inspect: true },
@@ -178,13 +167,8 @@ export const oneSided: readonly CheckSubject[] = [
   {
     name: 'one_sided_split',
     kernels: [
-      'one_sided_dispatch_send',
-      'one_sided_dispatch_recv',
-      'example_experts',
-      'other_work',
-      'one_sided_weigh',
-      'one_sided_combine_send',
-      'one_sided_combine_recv',
+      ...['one_sided_dispatch_send', 'one_sided_dispatch_recv', 'example_experts', 'other_work'],
+      ...['one_sided_weigh', 'one_sided_combine_send', 'one_sided_combine_recv'],
     ],
     configurations: [
       ...push.rounds('push', { ...splitRounds, ...maskedSplitRounds, ...apart }),

@@ -95,12 +95,22 @@ const moved: Readonly<Record<'before' | 'after', ExpertPlacement>> = {
   after: { experts: 4, ranks: 3, places: [3, 2, 1, 1, -1, 0] },
 };
 
+/** Some of these ranks have no expert. */
+const idle = { ranks: 4, experts: 3, maxTokens: 1, blocks: 1 };
+/** A token's rows come from more ranks than are added at once. */
+export const nine = { ranks: 9, experts: 18, topK: 12, maxTokens: 1, blocks: 1, times: 2 };
+/** Rows in parts, which two warps take. */
+const twoWarps = { hidden: 560, parts: 2, blocks: 3, threads: 64 };
+export const oneToken = { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1 };
+/** Ranks that hold the same tokens. */
+export const pairs = { ranks: 4, replicas: 2 };
+
 /** Rounds that every family runs, with every transport. */
 export const wholeRounds: Readonly<Record<string, Partial<Rounds>>> = {
   '2 ranks': {},
   '3 ranks': { ranks: 3 },
   '1 rank': { ranks: 1 },
-  'one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, times: 1 },
+  'one token': oneToken,
   'uneven tokens, experts that do not divide': { ranks: 3, experts: 7, maxTokens: 3, uneven: true },
   'empty ranks and empty rounds': {
     ranks: 3,
@@ -116,28 +126,15 @@ export const wholeRounds: Readonly<Record<string, Partial<Rounds>>> = {
   'repeated experts': { ranks: 3, experts: 6, topK: 4, routes: { router: { kind: 'repeated' } } },
   'all on one rank': { ranks: 3, routes: { router: { kind: 'one-rank', target: 1 } } },
   'all remote': { ranks: 3, experts: 6, routes: { router: { kind: 'remote' } } },
-  'fewer experts than ranks': { ranks: 4, experts: 3, maxTokens: 1, blocks: 1 },
+  'fewer experts than ranks': idle,
   // The first id that no expert has would belong to the first rank that has none.
-  'fewer experts than ranks, ids out of range': {
-    ranks: 4,
-    experts: 3,
-    topK: 3,
-    maxTokens: 1,
-    blocks: 1,
-    stray: true,
-  },
+  'fewer experts than ranks, ids out of range': { ...idle, topK: 3, stray: true },
   'sums added to what is there': { adds: true, ranks: 3, routes: { holes: 0.3 } },
   'payloads of odd bytes': { extra: [1, 6, 12, 24, 33] },
   'counts, no weights': { counts: true, weights: false, topK: 3, experts: 5, inspect: true },
   // More routes and experts than threads, so each loop that counts runs twice.
   'counts of more routes and experts than threads': {
-    ranks: 3,
-    experts: 200,
-    topK: 32,
-    maxTokens: 1,
-    blocks: 1,
-    threads: 64,
-    counts: true,
+    ...{ ranks: 3, experts: 200, topK: 32, maxTokens: 1, blocks: 1, threads: 64, counts: true },
     inspect: true,
   },
   // More than 32 vectors a part, so that both warps read and write; the last part is shorter.
@@ -159,16 +156,12 @@ export const wholeRounds: Readonly<Record<string, Partial<Rounds>>> = {
     ],
   },
   'experts placed, groups of 2': {
-    ...{ ranks: 4, replicas: 2, experts: 3 },
+    ...{ ...pairs, experts: 3 },
     placements: new Array(3).fill({ experts: 3, ranks: 4, places: [0, 1, 2, 0] }),
   },
-  'groups of 2': { ranks: 4, replicas: 2, counts: true, uneven: true },
+  'groups of 2': { ...pairs, counts: true, uneven: true },
   'all in one group, one resident block': {
-    replicas: 2,
-    residentBlocks: 1,
-    maxTokens: 6,
-    parts: 2,
-    hidden: 24,
+    ...{ replicas: 2, residentBlocks: 1, maxTokens: 6, parts: 2, hidden: 24 },
   },
 };
 
@@ -177,7 +170,7 @@ export const splitRounds = each(
   { split: true },
   {
     split: {},
-    'split, counts, two warps': { hidden: 560, parts: 2, blocks: 3, threads: 64, counts: true },
+    'split, counts, two warps': { ...twoWarps, counts: true },
     'split, uneven tokens': { ranks: 3, experts: 7, maxTokens: 3, times: 4, uneven: true },
     // Five rounds, so that each of two in flight is used again, and again.
     'split, two rounds in flight': { rounds: 2, ranks: 3, times: 5, uneven: true },
@@ -204,11 +197,7 @@ export const splitRounds = each(
 export const maskedRounds: Readonly<Record<string, Partial<Rounds>>> = {
   'a rank left out': { ranks: 3, topK: 3, experts: 6, leaveOut: { before: 1, ranks: [1] } },
   'two left out, counts': {
-    ranks: 4,
-    experts: 8,
-    topK: 3,
-    counts: true,
-    leaveOut: { before: 2, ranks: [0, 3] },
+    ...{ ranks: 4, experts: 8, topK: 3, counts: true, leaveOut: { before: 2, ranks: [0, 3] } },
   },
   'all others left out, a graph': { graph: true, leaveOut: { before: 1, ranks: [0] } },
   // It hears of the placement that the others go by when it is back.
@@ -263,18 +252,11 @@ function onNodes(nodes: number, names: readonly string[]): Record<string, Partia
 /** For NVSHMEM, where it differs from windows: messages of several warps, set signals and added ones, sources that are written again. */
 export const roundsOverNvshmem: Readonly<Record<string, Partial<Rounds>>> = {
   '2 ranks': {},
-  'split, two warps, payloads of odd bytes': {
-    split: true,
-    hidden: 560,
-    parts: 2,
-    blocks: 3,
-    threads: 64,
-    extra: [1, 6],
-  },
+  'split, two warps, payloads of odd bytes': { ...twoWarps, split: true, extra: [1, 6] },
   e4m3: { wire: 'e4m3', hidden: 16, ranks: 3, counts: true },
   // Sums are handed on by all blocks of a receive.
   // A share of a sum is more than one unit: what other lanes wrote.
-  groups: { ranks: 4, replicas: 2, hidden: 264 },
+  groups: { ...pairs, hidden: 264 },
   'a graph, replayed': { graph: true, counts: true },
 };
 
