@@ -15,7 +15,7 @@ const ceilings = {
   base: 1_230,
   lang: 10_690,
   gpu: 19_450,
-  net: 11_200,
+  net: 11_300,
   moe: 18_720,
   verify: 6_390,
   tools: 6_870,
@@ -31,8 +31,8 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: filesOf(`src/${room}`, '.ts'), ceiling },
   })),
-  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_920 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_390 },
+  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_630 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_460 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 32_250 },

@@ -55,7 +55,8 @@ export function tile<const T extends TileName>(
 }
 
 export function requireTile(of: Tile): void {
-  requireThat(isTile(of), 'tile', of, 'what tile() gives');
+  const isWhole = isTile(of) && Number.isInteger(of.rows) && Number.isInteger(of.columns);
+  requireThat(isWhole, 'tile', of, 'what tile() gives');
 }
 
 export const isTile = (of: unknown): of is Tile =>

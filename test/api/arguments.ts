@@ -176,6 +176,7 @@ export const withArguments = {
 
   distancesFrom: call(fabric.distancesFrom, '0000:18:00.0', '/sys'),
   listNics: call(fabric.listNics, '/sys'),
+  expectPeers: call(fabric.expectPeers, 4),
   usableProviders: call(fabric.usableProviders, ['lo']),
   requireShmSpace: call(fabric.requireShmSpace, 'fuzz', 1, { total: 1e9, free: 1e9 }),
   shmBytesFor: call(fabric.shmBytesFor, 2),

@@ -23,5 +23,6 @@ export {
   providers,
   usableProviders,
 } from './libfabric/provider.js';
+export { expectPeers } from './libfabric/queues.js';
 export { sweepShm } from './libfabric/shm-names.js';
 export { requireShmSpace, shmBytesFor, shmRemedy, shmShortage, shmSpace } from './libfabric/shm-space.js';

@@ -37,8 +37,8 @@ describe('the provider of a world whose ranks leave it open', () => {
   });
 
   it('is found among those of this machine', needing('libfabric'), () => {
-    expect(offerHere(undefined, undefined).providers).toEqual(usableProviders());
-    expect(offerHere('auto', ['lo']).providers).not.toContain('shm'); // which has no such device
-    expect(offerHere('efa', undefined).providers).toEqual(['efa']);
+    expect(offerHere({}, 2).providers).toEqual(usableProviders());
+    expect(offerHere({ provider: 'auto', devices: ['lo'] }, 2).providers).not.toContain('shm'); // which has no such device
+    expect(offerHere({ provider: 'efa' }, 2).providers).toEqual(['efa']);
   });
 });

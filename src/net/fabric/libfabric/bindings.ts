@@ -9,9 +9,11 @@ import {
   readAddress,
   readString,
   type Signature,
+  setEnvironment,
   view,
 } from '../../../base/native/index.js';
 import { FabricError } from './errors.js';
+import { fitQueues } from './queues.js';
 
 /**
  * libfabric as it is declared in its headers, for 64-bit Linux: the few exported functions, the offsets of the
@@ -152,11 +154,10 @@ export function libfabric(trusted = false): Libfabric {
   if (opened) return opened;
   // libinfinipath, which comes with Debian's libfabric, otherwise takes the process's signals for itself: a SIGTERM
   // then becomes exit code 1, or a process that hangs as it ends.
-  process.env.IPATH_NO_BACKTRACE ??= '1';
-  // rxm keeps buffers for messages beside those of writes: over tcp 4096 of 16 KiB for each endpoint, where 128 of them are
-  // enough elsewhere, and the engine's messages are short.
-  process.env.FI_OFI_RXM_MSG_RX_SIZE ??= '128';
-  process.env.FI_OFI_RXM_BUFFER_SIZE ??= '8192';
+  setEnvironment('IPATH_NO_BACKTRACE', '1', false);
+  // rxm keeps buffers for messages beside those of writes, and the engine's messages are short.
+  setEnvironment('FI_OFI_RXM_BUFFER_SIZE', '8192', false);
+  fitQueues();
   const candidates = [process.env.HEDDLE_LIBFABRIC ?? 'libfabric.so.1'];
   if (!trusted) {
     const answer = probe(candidates, { symbol: 'fi_version', how: 'returns' });

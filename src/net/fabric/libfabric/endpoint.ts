@@ -9,11 +9,13 @@ import {
   method,
   mr,
   readU64,
+  strerror,
   struct,
   type U64,
 } from './bindings.js';
 import { FabricError } from './errors.js';
 import type { Chosen } from './provider.js';
+import { shortage } from './queues.js';
 import { claimShmNames, keepingSignals } from './shm-names.js';
 
 /** A registered piece of memory on one rail. */
@@ -53,7 +55,12 @@ export type Endpoint = ReturnType<typeof openEndpoint>;
  * An endpoint with an address vector of its own, called `name`; null lets the provider choose an address. The functions that the hot path calls are
  * resolved once, here.
  */
-function openEndpoint(domain: Address, queue: Address, description: Address, name: string | null) {
+function openEndpoint(
+  domain: Address,
+  queue: Address,
+  { device, info: description }: Chosen,
+  name: string | null,
+) {
   // A zeroed fi_av_attr is FI_AV_UNSPEC: the provider picks its kind; the addresses it hands out are opaque here.
   const vector = withZeroed(64, (attributes) => open(domain, 'fi_av_open', attributes.address));
   const endpoint = open(domain, 'fi_endpoint', description);
@@ -61,7 +68,9 @@ function openEndpoint(domain: Address, queue: Address, description: Address, nam
   check('fi_ep_bind of the completion queue', bind(endpoint, queue, FI.TRANSMIT | FI.RECV));
   check('fi_ep_bind of the address vector', bind(endpoint, vector, 0));
   if (name !== null) setName(endpoint, name);
-  check('fi_enable', method(endpoint, 'fi_control')(endpoint, FI.ENABLE, 0));
+  const enabled = method(endpoint, 'fi_control')(endpoint, FI.ENABLE, 0);
+  if (enabled < 0)
+    throw new FabricError('fi_enable', -enabled, `${strerror(enabled)}${shortage(device.device)}`);
 
   /** Makes a peer's endpoint known; returns libfabric's handle for it. */
   function insert(address: Uint8Array): U64 {
@@ -94,7 +103,8 @@ function openEndpoint(domain: Address, queue: Address, description: Address, nam
 export type Rail = ReturnType<typeof openRail>;
 
 /** One NIC of an engine: fabric → domain → completion queue → the endpoint that peers write to. Takes over `description`. */
-export function openRail({ device, info: description }: Chosen) {
+export function openRail(chosen: Chosen) {
+  const { device, info: description } = chosen;
   const root = struct(description, info.bytes);
   const fabric = make('fi_fabric', (out) => libfabric().fi_fabric(readU64(root, info.fabric), out, 0));
   const domain = open(fabric, 'fi_domain', description);
@@ -105,7 +115,7 @@ export function openRail({ device, info: description }: Chosen) {
     return open(domain, 'fi_cq_open', attributes.address);
   });
   const names = device.provider === 'shm' ? claimShmNames() : null;
-  const openNext = (): Endpoint => openEndpoint(domain, queue, description, names?.next() ?? null);
+  const openNext = (): Endpoint => openEndpoint(domain, queue, chosen, names?.next() ?? null);
   const endpoint = names === null ? openNext : () => keepingSignals(openNext);
   const main = endpoint();
   const readErrorOf = method(queue, 'fi_cq_readerr');

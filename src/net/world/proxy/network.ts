@@ -12,6 +12,7 @@ import type { Network, Placement, RemoteWrite, WireMemory } from '../../../gpu/i
 import type { SimMachine } from '../../../gpu/sim/index.js';
 import {
   type EngineOptions,
+  expectPeers,
   FabricError,
   machineId,
   type Peer,
@@ -62,11 +63,10 @@ export type Connect = (
 
 /** An engine over the network that the ranks have in common; every rank calls it. */
 export async function openEngine(
-  circle: Pick<Circle, 'allGather'>,
+  circle: Pick<Circle, 'allGather' | 'ranks'>,
   options: FabricOptions,
 ): Promise<TransferEngine> {
-  const { provider: wanted, devices } = withEnvironment(options);
-  const provider = await agreeOnProvider(circle, offerHere(wanted, devices));
+  const provider = await agreeOnProvider(circle, offerHere(withEnvironment(options), circle.ranks));
   return TransferEngine.open(engineOptions(options, provider));
 }
 
@@ -97,8 +97,8 @@ export const overFabric =
   async (circle, { nics }, reach) => {
     let end = ahead;
     try {
-      const { provider: wanted, devices } = withEnvironment(options);
-      const provider = await agreeOnProvider(circle, offerHere(wanted, devices));
+      const offer = offerHere(withEnvironment(options), circle.ranks);
+      const provider = await agreeOnProvider(circle, offer);
       if (end?.engine.devices[0]?.provider !== provider) {
         await end?.engine.close();
         end = await openEnd(options, provider, nics);
@@ -295,14 +295,12 @@ export interface ProviderOffer {
   readonly providers: readonly ProviderName[];
 }
 
-/** The providers that this rank offers: `provider` if it is named, on the devices that are named. */
-export const offerHere = (
-  provider: ProviderName | 'auto' | undefined,
-  devices: readonly string[] | undefined,
-): ProviderOffer => ({
-  machine: machineId(),
-  providers: provider === undefined || provider === 'auto' ? usableProviders(devices) : [provider],
-});
+/** The providers that this rank offers to `ranks` ranks: `provider` if it is named, on the devices that are named. */
+export function offerHere({ provider, devices }: FabricOptions, ranks: number): ProviderOffer {
+  expectPeers(ranks);
+  const named = provider !== undefined && provider !== 'auto';
+  return { machine: machineId(), providers: named ? [provider] : usableProviders(devices) };
+}
 
 /** The best that every rank has, and that reaches them all: `shm` only where they share a machine. Every rank calls it. */
 export async function agreeOnProvider(

@@ -47,13 +47,13 @@ export const simulatedWires = (options: FabricOptions): Wires => untried(wantedI
  * @throws UnavailableError where they must lie in the GPU's memory, and cannot.
  */
 export async function findWires(
-  circle: Pick<Circle, 'allGather'>,
+  circle: Pick<Circle, 'allGather' | 'ranks'>,
   device: Device,
   options: FabricOptions,
 ): Promise<Wires> {
   const given = withEnvironment(options);
   // All ranks say, no matter what the others were told, what they have.
-  const provider = await agreeOnProvider(circle, offerHere(given.provider, given.devices));
+  const provider = await agreeOnProvider(circle, offerHere(given, circle.ranks));
   const wires = wantedIn(given);
   if (wires === 'host' || (wires === 'auto' && device.kind === 'sim')) return untried(wires);
   try {
