@@ -24,7 +24,6 @@ export {
   requireDispatchInputs,
 } from './rounds/inputs.js';
 export type { Statistics } from './rounds/layer-table.js';
-export type { Wire } from './rounds/loaded-plan.js';
 export { leastWindowBytes, type MemoryOptions, type MemoryPart, type MemoryUse } from './rounds/memory.js';
 export { type ExpertParallelOptions, fp8, mxfp8, type Row, row } from './rounds/options.js';
 export * from './rounds/tensor.js';

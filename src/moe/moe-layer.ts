@@ -5,7 +5,7 @@
 
 import { ArgumentError, DisposedError, HeddleError, RepeatRoundsError } from '../base/errors.js';
 import { requireStream, type Stream } from '../gpu/index.js';
-import { allOrNone, World } from '../net/world/index.js';
+import { World } from '../net/world/index.js';
 import { expertsShapeOf } from './experts/experts-options.js';
 import { type Placement, requireSamePlaces } from './layer/index.js';
 import { type Keep, MicroBatch } from './micro-batch.js';
@@ -23,6 +23,7 @@ import type { Statistics } from './rounds/layer-table.js';
 import { type MemoryUse, memoryFor } from './rounds/memory.js';
 import { layerOf } from './rounds/options.js';
 import { requireVectors, type Tensor, wrap } from './rounds/tensor.js';
+import { everywhere, type Undo, undoAll, undoing } from './rounds/undoing.js';
 import { readWaits, type Waits } from './rounds/waits.js';
 import { routerShapeOf } from './router/index.js';
 import { SharedExpert } from './shared-expert.js';
@@ -54,8 +55,7 @@ export class MoeLayer {
   readonly #hidden: number;
   readonly #maxTokens: number;
   readonly #inside: Inside;
-  /** All that the layer has, in the order in which it was made. */
-  readonly #kept: readonly Kept[];
+  readonly #undo: Undo;
   /** Null where experts were not placed. */
   readonly #moving: MovingWeights | null;
   #disposed = false;
@@ -65,7 +65,7 @@ export class MoeLayer {
     plan: LayerPlan,
     { maxTokens, experts }: MoeLayerOptions,
     inside: Inside,
-    kept: readonly Kept[],
+    undo: Undo,
   ) {
     const { ep } = inside.batches[0]!.parts;
     this.family = ep.family;
@@ -74,7 +74,7 @@ export class MoeLayer {
     this.#hidden = plan.model.hidden;
     this.#maxTokens = maxTokens;
     this.#inside = inside;
-    this.#kept = kept;
+    this.#undo = undo;
     const { gateUp, down, gateUpScales, downScales, gateUpBias, downBias } = experts;
     const all = [gateUp, down, gateUpScales, downScales, gateUpBias, downBias].filter(
       (tensor) => tensor !== undefined,
@@ -94,25 +94,17 @@ export class MoeLayer {
     // Refused now, and not when there are windows.
     routerShapeOf(plan.model, options.router);
     expertsShapeOf(layerOf(world.ranks, plan.carrier), world.rank, plan.planned(world.ranks));
-    const kept: Kept[] = [];
-    const keep: Keep = (part) => {
-      kept.push(part);
-      return part;
-    };
-    try {
+    return undoing(async (undo) => {
+      const keep: Keep = (part) => {
+        undo.push(() => part.dispose());
+        return part;
+      };
       const eps: ExpertParallel[] = [];
       for (let n = 0; n < plan.microBatches; n++)
         eps.push(keep(await ExpertParallel.create(world, plan.carrier)));
-      let inside!: Inside;
-      await allOrNone(world.allGather.bind(world), 'creating an MoeLayer', async () => {
-        inside = await insideFor(world, eps, plan, options, keep);
-        return new Uint8Array(0);
-      });
-      return new MoeLayer(world, plan, options, inside, kept);
-    } catch (error) {
-      await disposeOf(kept);
-      throw error;
-    }
+      const make = () => insideFor(world, eps, plan, options, keep);
+      return new MoeLayer(world, plan, options, await everywhere(world, 'creating an MoeLayer', make), undo);
+    });
   }
 
   /** The memory of each rank that `create` would take, whether or not there is a GPU here. */
@@ -222,7 +214,7 @@ export class MoeLayer {
     if (this.#disposed) return;
     this.#disposed = true;
     this.#moving?.end();
-    await disposeOf(this.#kept);
+    await undoAll(this.#undo);
   }
 
   get #eps(): ExpertParallel[] {
@@ -274,15 +266,6 @@ export class MoeLayer {
     second.finish(rowsOf(out, half), own);
     then(own, 'end', stream);
   }
-}
-
-interface Kept {
-  dispose(): unknown;
-}
-
-/** Disposes of parts, the last first. */
-async function disposeOf(kept: readonly Kept[]): Promise<void> {
-  for (const part of kept.toReversed()) await part.dispose();
 }
 
 /** Makes what a rank has for itself, beside what carries its rows. */

@@ -2,7 +2,7 @@
 import { vi } from 'vitest';
 import type { Device } from '../../src/gpu/index.js';
 
-/** Pieces that are allocated from now on and not freed, windows among them. */
+/** Pieces that are allocated from now on and not freed, windows and wires among them. */
 export function liveMemory(device: Device): () => number {
   let live = 0;
   const counted = <M extends { free(): void }>(memory: M): M => {
@@ -15,9 +15,10 @@ export function liveMemory(device: Device): () => number {
       },
     });
   };
-  const [allocate, allocateWindow] = [device.allocate.bind(device), device.allocateWindow.bind(device)];
-  vi.spyOn(device, 'allocate').mockImplementation((...of) => counted(allocate(...of)));
-  vi.spyOn(device, 'allocateWindow').mockImplementation((...of) => counted(allocateWindow(...of)));
+  for (const name of ['allocate', 'allocateWindow', 'allocateWire'] as const) {
+    const real = device[name].bind(device) as (...of: unknown[]) => { free(): void };
+    vi.spyOn(device, name).mockImplementation((...of: unknown[]) => counted(real(...of)) as never);
+  }
   return () => live;
 }
 

@@ -13,6 +13,7 @@ import {
   wrap,
 } from '../../src/moe/index.js';
 import { type LocalWorldOptions, World } from '../../src/net/world/index.js';
+import { liveMemory } from './live-memory.js';
 
 const good: ExpertParallelOptions = {
   experts: 4,
@@ -373,5 +374,43 @@ describe('after dispose', () => {
       emptyTensor(world.device, 'u8', [1]);
     });
     expect(error).toBeInstanceOf(DisposedError);
+  });
+});
+
+it.each<[nodes: number, options: Partial<ExpertParallelOptions>]>([
+  [1, { placement: { experts: 4, ranks: 2, places: [0, 1, 2, 3] } }],
+  [2, {}],
+])('create leaves nothing, whatever one of two ranks cannot have; nodes: %i', async (nodes, options) => {
+  await World.local({ ranks: 2, nodes, device: 'sim' }, async (world) => {
+    const { device, rank } = world;
+    let [left, proxies] = [0, 0];
+    const live = liveMemory(device);
+    for (const name of ['allocate', 'allocateWindow', 'allocateWire', 'load'] as const) {
+      const real = device[name].bind(device) as (...of: unknown[]) => unknown;
+      const call = (...of: unknown[]) => {
+        if (--left === 0 && rank === 1) throw new Error('no room');
+        return real(...of);
+      };
+      Object.assign(device, { [name]: call });
+    }
+    const start = world.startProxy.bind(world);
+    world.startProxy = async (how) => {
+      const proxy = await start(how);
+      proxies++;
+      const stop = () => proxy.stop().then(() => void proxies--);
+      return { error: null, stop };
+    };
+    let ep: ExpertParallel | null = null;
+    for (let at = 1; ep === null; at++) {
+      left = at;
+      ep = await ExpertParallel.create(world, { ...good, ...options, rounds: 2 }).catch((error) => {
+        expect(String(error)).toContain('no room');
+        return null;
+      });
+      if (ep === null) expect([live(), proxies]).toEqual([0, 0]);
+      else expect(at).toBeGreaterThan(8);
+    }
+    await ep.dispose();
+    expect([live(), proxies]).toEqual([0, 0]);
   });
 });

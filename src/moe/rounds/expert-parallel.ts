@@ -48,6 +48,7 @@ import {
   waitMsOf,
 } from './options.js';
 import type { Tensor } from './tensor.js';
+import { undoing } from './undoing.js';
 import { readWaits, type Waits } from './waits.js';
 
 let insideOf: (ep: ExpertParallel) => readonly RoundInFlight[];
@@ -127,7 +128,8 @@ export class ExpertParallel<P extends string = string, S extends string = never>
   }
 
   /**
-   * Creates the windows and compiles the kernels of a shape. Every rank of the world calls it with the same options.
+   * Creates the windows and compiles the kernels of a shape. Every rank of the world calls it with the same options. Where one rank
+   * cannot have what it needs, all throw, and nothing is left.
    */
   static async create<R extends Readonly<Record<string, Row>>>(
     world: World,
@@ -167,17 +169,21 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     const memory = memoryOf(plan, options, wires.placement);
     requireRoom(memory, layer, device, taken);
     type Travels = (keyof R & string) | ScalesOf<R>;
-    const round = async () => {
-      const loaded = await LoadedPlan.load(world, plan, waitMs);
-      return new RoundInFlight<Travels>(loaded, new Inputs(device, layer, payloads), payloads);
-    };
-    const rounds: [RoundInFlight<Travels>, ...RoundInFlight<Travels>[]] = [await round()];
-    if (inFlight === 2) rounds.push(await round());
-    const loaded = rounds.map(({ loaded }) => loaded);
-    const table = await LayerTable.create(world, layer, loaded, placement ?? null);
-    const ep = new ExpertParallel({ world, layer, split, choice, memory, rounds, waitMs, table });
-    ep.#detach = await world.attach(layer.masks ? ep.#survivesLoss(agreed) : null);
-    return ep;
+    return undoing(async (undo) => {
+      const round = async () => {
+        const loaded = await LoadedPlan.load(world, plan, waitMs);
+        undo.push(() => loaded.close());
+        return new RoundInFlight<Travels>(loaded, new Inputs(device, layer, payloads), payloads);
+      };
+      const rounds: [RoundInFlight<Travels>, ...RoundInFlight<Travels>[]] = [await round()];
+      if (inFlight === 2) rounds.push(await round());
+      const loaded = rounds.map(({ loaded }) => loaded);
+      const table = await LayerTable.create(world, layer, loaded, placement ?? null);
+      const ep = new ExpertParallel({ world, layer, split, choice, memory, rounds, waitMs, table });
+      undo.splice(0, undo.length, () => ep.#free());
+      ep.#detach = await world.attach(layer.masks ? ep.#survivesLoss(agreed) : null);
+      return ep;
+    });
   }
 
   /**
@@ -349,7 +355,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     this.#disposed = true;
     this.#layer.forget();
     for (const round of this.#rounds) await round.close();
-    for (const layer of this.#layers) layer.free();
+    for (const layer of this.#layers) await layer.free();
   }
 
   async #allAreHere(): Promise<boolean> {

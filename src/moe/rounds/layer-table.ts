@@ -9,6 +9,7 @@ import type { View } from '../families/index.js';
 import { type Layer, type Placement, placeTable, requireSamePlaces, sharing } from '../layer/index.js';
 import type { LoadedPlan } from './loaded-plan.js';
 import { bytesOf } from './tensor.js';
+import { everywhere, type Undo, undoAll, undoing } from './undoing.js';
 
 /** Routes by expert, of all ranks together, since the layer was created. */
 export interface Statistics {
@@ -32,18 +33,27 @@ export class LayerTable {
   readonly #world: World;
   readonly #layer: Layer;
   readonly #turns: readonly Turn[];
+  readonly #undo: Undo;
   #placement: Placement | null;
   readonly #totals: Float64Array;
 
-  private constructor(world: World, layer: Layer, rounds: readonly LoadedPlan[], first: Placement | null) {
+  private constructor(
+    world: World,
+    layer: Layer,
+    rounds: readonly LoadedPlan[],
+    first: Placement | null,
+    undo: Undo,
+  ) {
     const { placing, ofLayer } = rounds[0]!.plan;
     this.#world = world;
     this.#layer = layer;
     this.#placement = first;
+    this.#undo = undo;
     const counts = 2 * (first?.experts ?? 0);
     this.#totals = new Float64Array(counts);
     this.#turns = rounds.map((loaded) => {
       const memory = ofLayer && world.device.allocate(ofLayer.bytes, ofLayer.purpose);
+      undo.push(() => memory?.free());
       const at = ({ offset }: View): number => memory!.address + offset;
       const addresses =
         placing === null ? [] : [at(placing.table), loaded.tensor(placing.places).data, at(placing.counts)];
@@ -51,21 +61,25 @@ export class LayerTable {
     });
   }
 
-  /** Begins with a placement, and counts of 0. `rounds`: those in flight, whose turns it takes part in. */
+  /** Begins with a placement, and counts of 0; where one rank has no room, all throw. `rounds`: those in flight, whose turns it takes part in. */
   static async create(
     world: World,
     layer: Layer,
     rounds: readonly LoadedPlan[],
     first: Placement | null,
   ): Promise<LayerTable> {
-    const made = new LayerTable(world, layer, rounds, first);
-    if (first === null) return made;
-    const stream = world.device.createStream();
-    for (const { memory } of made.#turns) stream.fill(memory!.address, memory!.bytes, 0);
-    made.place(first, stream);
-    await stream.synchronize();
-    stream.dispose();
-    return made;
+    if (first === null) return new LayerTable(world, layer, rounds, first, []);
+    return undoing((undo) =>
+      everywhere(world, 'creating a layer', async () => {
+        const made = new LayerTable(world, layer, rounds, first, undo);
+        const stream = world.device.createStream();
+        for (const { memory } of made.#turns) stream.fill(memory!.address, memory!.bytes, 0);
+        made.place(first, stream);
+        await stream.synchronize();
+        stream.dispose();
+        return made;
+      }),
+    );
   }
 
   /** Where experts live for rounds that are dispatched from now on; null where they were not placed. */
@@ -106,8 +120,8 @@ export class LayerTable {
   }
 
   /** Frees the memory. No round of the layer may be under way. */
-  free(): void {
-    for (const { memory } of this.#turns) memory?.free();
+  free(): Promise<void> {
+    return undoAll(this.#undo);
   }
 
   #requirePlaced(call: string): Placement {

@@ -1,7 +1,7 @@
 /** A plan on one rank: its memory, its kernels loaded and bound to that memory. */
-import type { Fill, Memory, Stream } from '../../gpu/index.js';
+import type { Device, Fill, Memory, Stream, WireMemory } from '../../gpu/index.js';
 import { byteSize, type Field } from '../../lang/index.js';
-import type { SharedWindow, World } from '../../net/world/index.js';
+import type { RunningProxy, SharedWindow, Wires, World } from '../../net/world/index.js';
 import {
   type BufferPlan,
   type LoadedStep,
@@ -18,53 +18,55 @@ import {
   type WirePlan,
 } from '../families/index.js';
 import { type Tensor, wrap } from './tensor.js';
+import { everywhere, type Undo, undoAll, undoing } from './undoing.js';
+
+/** The memory of a plan on this rank. `wire`: null where no row crosses a network. */
+interface RankMemory {
+  readonly windows: ReadonlyMap<WindowPlan, SharedWindow>;
+  readonly buffers: ReadonlyMap<BufferPlan, Memory>;
+  readonly wire: WireMemory | null;
+}
 
 export class LoadedPlan {
-  readonly #windows: ReadonlyMap<WindowPlan, SharedWindow>;
-  readonly #buffers: ReadonlyMap<BufferPlan, Memory>;
+  readonly #proxy: RunningProxy | null;
+  readonly #undo: Undo;
 
   private constructor(
     readonly plan: Plan,
     readonly steps: Readonly<Record<Phase, readonly LoadedStep[]>>,
-    windows: ReadonlyMap<WindowPlan, SharedWindow>,
-    buffers: ReadonlyMap<BufferPlan, Memory>,
-    /** Null where no row crosses a network. */
-    readonly wire: Wire | null,
+    readonly memory: RankMemory,
+    proxy: RunningProxy | null,
+    undo: Undo,
   ) {
-    this.#windows = windows;
-    this.#buffers = buffers;
+    this.#proxy = proxy;
+    this.#undo = undo;
   }
 
-  /** Every rank of the world calls it with its plan of the same layer. */
-  static async load(world: World, plan: Plan, waitMs: number): Promise<LoadedPlan> {
-    const { device } = world;
-    const windows = new Map<WindowPlan, SharedWindow>();
-    for (const of of plan.windows) {
-      const fills = fillsOf(of.allOnes);
-      const window = await (of.symmetric
-        ? world.createSymmetricWindow(of.layout.bytes, of.purpose, fills)
-        : world.createWindow(of.layout.bytes, of.purpose, fills));
-      for (const field of of.unwritten) window.own.poison(field.offset, bytesOf(field));
-      windows.set(of, window);
-    }
-    if (windows.size > 0) await world.barrier('preparing windows');
-    const buffers = new Map(plan.buffers.map((of) => [of, device.allocate(of.bytes, of.purpose)]));
-    const wire = plan.wire && (await layWire(world, plan.wire, waitMs));
-
-    const memory = {
-      rank: world.topology.localRank,
-      limit: 1000 * waitMs,
-      window: (of: WindowPlan | WirePlan) => (of.kind === 'wire' ? wire!.window : windows.get(of)!),
-      address: (of: BufferPlan) => buffers.get(of)!.address,
-    };
-    const loaded = await Promise.all(
-      phases.map(async (phase) => {
-        const steps = await Promise.all(plan.phases[phase].map((step) => loadStep(step, device, memory)));
-        return [phase, steps] as const;
-      }),
-    );
-    const steps = Object.fromEntries(loaded) as Record<Phase, LoadedStep[]>;
-    return new LoadedPlan(plan, steps, windows, buffers, wire);
+  /** Every rank of the world calls it with its plan of the same layer. Where one cannot load it, all throw, and nothing is left. */
+  static load(world: World, plan: Plan, waitMs: number): Promise<LoadedPlan> {
+    return undoing(async (undo) => {
+      const windows = new Map<WindowPlan, SharedWindow>();
+      for (const of of plan.windows) {
+        const fills = fillsOf(of.allOnes);
+        const window = await (of.symmetric
+          ? world.createSymmetricWindow(of.layout.bytes, of.purpose, fills)
+          : world.createWindow(of.layout.bytes, of.purpose, fills));
+        undo.push(() => window.close());
+        for (const field of of.unwritten) window.own.poison(field.offset, bytesOf(field));
+        windows.set(of, window);
+      }
+      const wires = plan.wire && (await world.wires());
+      const { memory, steps } = await everywhere(world, 'preparing windows', async () => {
+        const memory = { windows, ...allocate(world.device, plan, wires, undo) };
+        return { memory, steps: await loadSteps(world, plan, memory, 1000 * waitMs) };
+      });
+      // The network has half of the time of kernels, so it names a silent rank before kernels give up. A kernel might
+      // name a rank that itself waits for the silent one.
+      const wire = memory.wire && { ...plan.wire!.program, memory: memory.wire };
+      const proxy = wire && (await world.startProxy({ ...wire, timeoutMs: Math.ceil(waitMs / 2) }));
+      if (proxy !== null) undo.push(() => proxy.stop());
+      return new LoadedPlan(plan, steps, memory, proxy, undo);
+    });
   }
 
   /** Nothing is launched before every step has taken what the round brings, which a step may refuse. */
@@ -97,13 +99,14 @@ export class LoadedPlan {
 
   /** The windows are as they were before the first round; what kernels write before they read it stays. No rank's kernels run. */
   beginAnew(stream: Stream): void {
-    for (const [plan, { own }] of this.#windows)
+    const { windows, wire } = this.memory;
+    for (const [plan, { own }] of windows)
       for (const { offset, bytes, value } of beginningOf(plan))
         stream.fill(own.address + offset, bytes, value);
-    if (this.wire === null) return;
+    if (wire === null) return;
     // The host writes its own memory itself. Nor do proxies run.
-    const { address, front, placement, raw } = this.wire.memory;
-    for (const { offset, bytes, value } of beginningOf(this.wire.plan)) {
+    const { address, front, placement, raw } = wire;
+    for (const { offset, bytes, value } of beginningOf(this.plan.wire!)) {
       if (placement === 'host' || offset < front) raw.fill(value, offset, offset + bytes);
       else stream.fill(address + offset, bytes, value);
     }
@@ -118,35 +121,47 @@ export class LoadedPlan {
 
   /** Why the rank's proxy moves nothing any more. */
   get stopped(): Error | null {
-    return this.wire?.proxy.error ?? null;
+    return this.#proxy?.error ?? null;
   }
 
   /** Frees the memory. No rank may still use it. */
-  async close(): Promise<void> {
-    await this.wire?.proxy.stop();
-    this.wire?.memory.free();
-    for (const buffer of this.#buffers.values()) buffer.free();
-    for (const window of this.#windows.values()) window.close();
+  close(): Promise<void> {
+    return undoAll(this.#undo);
   }
 
   #address(of: WindowPlan | BufferPlan): number {
-    return of.kind === 'window' ? this.#windows.get(of)!.own.address : this.#buffers.get(of)!.address;
+    const { windows, buffers } = this.memory;
+    return of.kind === 'window' ? windows.get(of)!.own.address : buffers.get(of)!.address;
   }
 }
 
-/** Memory that the network reaches, the plan of it, and the proxy that sees to it. */
-async function layWire(world: World, plan: WirePlan, waitMs: number) {
-  const { front, purpose, program, allOnes = [] } = plan;
-  const { bytes } = plan.layout;
-  const { placement } = await world.wires();
-  const memory = world.device.allocateWire({ bytes, front, placement }, purpose, fillsOf(allOnes));
-  const { address } = memory;
-  // The network has half of the time of kernels, so it names a silent rank before kernels give up. A kernel might
-  // name a rank that itself waits for the silent one.
-  const proxy = await world.startProxy({ ...program, memory, timeoutMs: Math.ceil(waitMs / 2) });
-  return { plan, memory, window: { rank: 0, bases: [address], bytes }, proxy };
+/** Allocates the memory that is this rank's alone. */
+function allocate(device: Device, { buffers, wire }: Plan, wires: Wires | null, undo: Undo) {
+  const noted = <M extends { free(): void }>(memory: M): M => {
+    undo.push(() => memory.free());
+    return memory;
+  };
+  const made = new Map(buffers.map((of) => [of, noted(device.allocate(of.bytes, of.purpose))]));
+  if (wire === null) return { buffers: made, wire };
+  const { front, purpose, layout, allOnes = [] } = wire;
+  const shape = { bytes: layout.bytes, front, placement: wires!.placement };
+  return { buffers: made, wire: noted(device.allocateWire(shape, purpose, fillsOf(allOnes))) };
 }
-export type Wire = Readonly<Awaited<ReturnType<typeof layWire>>>;
+
+async function loadSteps({ device, topology }: World, plan: Plan, memory: RankMemory, limit: number) {
+  const { windows, buffers, wire } = memory;
+  const at = {
+    ...{ rank: topology.localRank, limit },
+    window: (of: WindowPlan | WirePlan) =>
+      of.kind === 'wire' ? { rank: 0, bases: [wire!.address], bytes: wire!.bytes } : windows.get(of)!,
+    address: (of: BufferPlan) => buffers.get(of)!.address,
+  };
+  const loaded = phases.map(async (phase) => {
+    const steps = await Promise.all(plan.phases[phase].map((step) => loadStep(step, device, at)));
+    return [phase, steps] as const;
+  });
+  return Object.fromEntries(await Promise.all(loaded)) as Record<Phase, LoadedStep[]>;
+}
 
 /** The contents of memory before the first round, but for what kernels write before they read it. */
 const beginningOf = ({ layout, allOnes = [], unwritten = [] }: Beginning): Fill[] => {

@@ -84,9 +84,9 @@ export async function createRound(
 
     /** The writes of this rank's proxy in a round of each input set; null where there is none. They must be the layer's first rounds. */
     async sent(): Promise<SentRounds | null> {
-      const { wire } = roundsInside(ep)[0]!.loaded;
-      if (wire === null) return null;
-      const shadow = await shadowOf(wire, world);
+      const { plan, memory } = roundsInside(ep)[0]!.loaded;
+      if (plan.wire === null) return null;
+      const shadow = await shadowOf(plan.wire, memory.wire!, world);
       const rounds: SentRound[] = [];
       for (const set of inputs.sets) {
         ep.dispatch(set.inputs, timing.stream);
@@ -97,7 +97,7 @@ export async function createRound(
         rounds.push({ dispatch, combine: shadow() });
       }
       await ep.synchronize(timing.stream);
-      const { layout, program } = wire.plan;
+      const { layout, program } = plan.wire;
       return { rounds, wireBytes: layout.bytes, reach: program.reach };
     },
 

@@ -1,6 +1,6 @@
 /** The writes of a layer's proxies, a message at a time: not calculated, but learnt from the program that writes them. */
-import { NativeView, type RemoteWrite } from '../../../gpu/index.js';
-import type { Wire } from '../../../moe/index.js';
+import { NativeView, type RemoteWrite, type WireMemory } from '../../../gpu/index.js';
+import type { WirePlan } from '../../../moe/families/index.js';
 import { proxyMaker, type World } from '../../../net/world/index.js';
 
 /** A write of this rank: the peer, the offset in this rank's wire, and the offset in the peer's. */
@@ -41,7 +41,7 @@ export async function meanSent(world: Pick<World, 'allGather'>, rounds: readonly
  * A second program of a rank's proxy, beside the one that runs. It sees the same words, as they stand when kernels have ended;
  * but its network only writes down, so nothing is sent twice. It must have been there since the first round, like the other.
  */
-export async function shadowOf({ plan, memory: { raw, placement } }: Wire, { rank, ranks }: World) {
+export async function shadowOf(plan: WirePlan, { raw, placement }: WireMemory, { rank, ranks }: World) {
   const written: Message[] = [];
   const network = {
     write({ peer, from, to, bytes }: Readonly<RemoteWrite>): boolean {
