@@ -42,7 +42,7 @@ test.each([
 });
 
 /** How many are left: it only falls. */
-const ceiling = 31;
+const ceiling = 13;
 
 test('doc comments begin with their noun or a verb, not by pointing at the one before', () => {
   const pointing = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' })

@@ -16,7 +16,7 @@ export const usualMultiprocessors = 132;
 /** What a plan is made for: the device, the topology, and the launches that the caller wants. */
 export interface PlanTarget {
   readonly kind: 'sim' | 'cuda';
-  /** Of each rank's device. */
+  /** Multiprocessors of each rank's device. */
   readonly multiprocessors: number;
   readonly topology: Topology;
   /** Sends and receives are launches of their own, with other work between them. */
@@ -115,14 +115,14 @@ export interface Plan {
   readonly placing: PlacingPlan | null;
   /** Four words of a window, as common/waits.ts has them. */
   readonly failure: View;
-  /** Of a layer with masks. */
+  /** Given for a layer with masks. */
   readonly masks?: {
     /** Four words with a bit for each rank, as common/masks.ts has them: the host writes them to leave ranks out. */
     readonly masked: View;
     /** The word that counts rounds which have come to their last launch: the host reads it. */
     readonly rounds: View;
   };
-  /** Of a layer that counts waits: [phase][round][peer], 64-bit nanoseconds, as common/waits.ts has them. */
+  /** Given for a layer that counts waits: [phase][round][peer], 64-bit nanoseconds, as common/waits.ts has them. */
   readonly waits?: View;
 }
 
@@ -202,7 +202,7 @@ export interface Round {
   tokens: number;
   topkIds: number;
   topkWeights: number;
-  /** Of each payload. */
+  /** [payload]: its rows. */
   readonly rows: number[];
   /** Where combine leaves the sums. */
   out: number;
@@ -221,7 +221,7 @@ export interface PlanMemory {
   readonly rank: number;
   /** Microseconds that a kernel waits for a peer. */
   readonly limit: number;
-  /** Of a wire only this rank's own memory is reached: it has one entry, 0. */
+  /** A wire has one entry, 0: kernels reach this rank's own memory only. */
   window(of: WindowPlan | WirePlan): Window;
   address(of: BufferPlan): number;
 }

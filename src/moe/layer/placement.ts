@@ -149,7 +149,7 @@ function dealt(placement: Placement, places: readonly number[], sources: number,
   const part = (of: number, parts: number, whole: number): number => Math.floor((of * parts) / whole);
   const near = (source: number, place: number, parts: number): boolean =>
     part(source, parts, sources) === part(rankOfPlace(placement, place), parts, placement.ranks);
-  // Those of the source itself first, then of its node, then any.
+  // Places of the source itself first, then of its node, then any.
   for (const parts of [sources, nodes, 1]) {
     for (let lot = 0; lot < lotCount; lot++) {
       for (const [source, own] of table.entries()) {

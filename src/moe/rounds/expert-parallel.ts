@@ -530,7 +530,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
 /** What a rank that rejoins is told of a layer. */
 interface State {
   readonly done: number;
-  /** Of each of its layers. */
+  /** [layer]: its places. */
   readonly places: readonly (readonly number[])[];
 }
 

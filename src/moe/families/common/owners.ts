@@ -65,7 +65,7 @@ export const listOwners = device(
   },
 );
 
-/** Likewise where lane k holds route k. */
+/** Lists a token's owners, as `listOwners` does, where lane k holds route k. */
 export const findOwners = (layer: Pick<Layer, 'experts' | 'ranks'>) =>
   device(
     {

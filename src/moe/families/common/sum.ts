@@ -160,7 +160,7 @@ export function unitsInPart(layer: Pick<Layer, 'output'>, parts: number): number
 export const sumParams = <At extends DeviceParams>(at: RecordParam<At>, values: number) => ({
   at,
   count: 'u32' as const,
-  /** Of the row. */
+  /** The unit's place in the row. */
   unit: 'u32' as const,
   /** As `gatherParams` has them. */
   i: 'u32' as const,

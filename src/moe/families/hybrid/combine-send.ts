@@ -87,7 +87,7 @@ function using(h: Hybrid) {
     ...h.u,
     ...h.phases.combine,
     PARTS: shape.combine.parts,
-    /** Of a message that is full: what warps take in turn. */
+    /** Parts of a full message, which warps take in turn. */
     PIECES: shape.dispatch.chunk * shape.combine.parts,
     ROWS: rows,
     ROW: row,

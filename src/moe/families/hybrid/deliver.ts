@@ -84,7 +84,7 @@ export function storeRows(h: Hybrid, payload: number) {
   );
 }
 
-/** Likewise of a payload of bf16, which goes rounded, and with its scales. */
+/** A payload's rows of bf16 go, rounded and with their scales, to the ranks that want them; a block. */
 export function storeRounded(h: Hybrid, payload: number) {
   const ROW = partsOf(h.shape, payload, 1).rowUnits;
   return device(

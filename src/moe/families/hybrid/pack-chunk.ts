@@ -123,7 +123,7 @@ function packRows({ shape }: Hybrid, payload: number) {
   );
 }
 
-/** Likewise of a payload of bf16, rounded: each row, and its scales as the payload behind it. */
+/** Packs a payload's rows of bf16, rounded; their scales are the payload behind it. */
 function packRounded({ shape }: Hybrid, payload: number) {
   return device(
     {

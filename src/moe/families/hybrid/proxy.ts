@@ -19,7 +19,7 @@ export interface ProxyData {
   readonly lines: number;
   /** The most tokens that a rank sends: its share of its group's. */
   readonly share: number;
-  /** Of them, those of a chunk. */
+  /** The most tokens of a chunk. */
   readonly chunk: number;
   /** Dispatch, combine. */
   readonly phases: readonly PhaseData[];
@@ -32,7 +32,7 @@ export interface PhaseData {
   readonly came: number;
   readonly out: number;
   readonly in: number;
-  /** Of a message: its room, where its rows begin, and the bytes of each. */
+  /** The room of a message, where its rows begin, and the bytes of each. */
   readonly room: number;
   readonly rows: number;
   readonly row: number;
@@ -56,7 +56,7 @@ interface Incoming {
   readonly chunk: number;
   readonly came: number;
   readonly in: number;
-  /** Of the same rank and phase; itself, if it is chunk 0. */
+  /** Chunk 0 of the same rank and phase: itself, perhaps. */
   readonly first: Incoming | null;
   /** The epoch that came last. */
   seen: number;
@@ -174,7 +174,7 @@ const senderOf = (
   { node, localRank }: Pick<Link, 'node' | 'localRank'>,
 ): number => node * lines + (localRank % lines);
 
-/** Of each phase the links by which messages leave, and by which they come: own tokens go to carriers, and those that are carried go home. */
+/** [phase]: the links by which messages leave, and by which they come. Own tokens go to carriers, carried ones go home. */
 function linksOf(data: ProxyData, out: readonly number[]): readonly (readonly [Link[], Link[]])[] {
   const { nodes, node, localRanks, localRank, lines } = data;
   /** Lines back from a rank's own number to the next that is left in a node: its carrier (rails.ts). */

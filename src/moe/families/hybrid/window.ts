@@ -44,7 +44,7 @@ export function hybridWindow(shape: HybridShape) {
     finished: field('u32', [1]),
     /** [block][rank of the node]: the round for which the rank's block has forwarded all that is its. */
     dispatched: field('u32', [dispatch.blocks, localRanks]),
-    /** Likewise: the round whose experts it has vouched for. */
+    /** [block][rank of the node]: the round for which the rank's block has vouched that its experts are done. */
     combined: field('u32', [combine.blocks, localRanks]),
     /** [line][chunk], [hop][chunk]: the round whose message has come; the watcher passes on what it sees in the wire. */
     dispatchLanded: field('u32', carried),

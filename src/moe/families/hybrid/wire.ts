@@ -52,7 +52,7 @@ export function hybridWire(shape: HybridShape) {
   });
 }
 
-/** Likewise those of the wire. */
+/** Words of the wire that count rounds: they begin with every bit set, as those of the window. */
 export const wireRoundWords = ['dispatchReady', 'combineReady', 'dispatchCame', 'combineCame'] as const;
 
 export type HybridWire = ReturnType<typeof hybridWire>;

@@ -27,7 +27,7 @@ const names = {
   recv: 'one_sided_combine_recv',
 } as const;
 
-/** Where each keeps the number of its rounds. */
+/** The words in which launches count their rounds. */
 const counters = { both: 'combines', send: 'combines', recv: 'combineRecvs' } as const;
 
 export function pushKernel(o: OneSided, half: Half) {

@@ -46,7 +46,7 @@ export function oneSidedWindow(shape: OneSidedShape) {
     /** Rounds that block b of dispatch has finished, and that block b of combine has begun. */
     dispatches: field('u32', [dispatch.blocks]),
     combines: field('u32', [combineGrid(shape)]),
-    /** Likewise for the receives of split phases. */
+    /** Rounds that block b of a split phase's receive has begun. */
     dispatchRecvs: field('u32', [dispatchRecvSpread(shape).blocks]),
     combineRecvs: field('u32', [combineGrid(shape)]),
     /** [block][source]: the epoch up to which the source's block has sent its share. */
