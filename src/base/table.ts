@@ -1,5 +1,4 @@
-/** Tables, as text and in pages: a line for each thing, by columns that say what they show of it. */
-import { text } from './page.js';
+/** Tables: a line for each thing, by columns that say what they show of it. */
 
 export interface Column<Of> {
   readonly head: string;
@@ -28,18 +27,3 @@ export const textTable = <Of>(columns: readonly Column<Of>[], lines: readonly Of
     [columns.map(({ head }) => head), ...lines.map((line) => columns.map(({ cell }) => cell(line)))],
     columns.filter(({ kind }) => kind === 'name').length,
   );
-
-/** A table of HTML. Where several lines have one value in the first column, a rule stands above each new value. */
-export function htmlTable<Of>(columns: readonly Column<Of>[], lines: readonly Of[]): string {
-  const first = lines.map((line) => columns[0]!.cell(line));
-  const rows = lines.map((line, i) => {
-    const begins =
-      i > 0 && first[i] !== first[i - 1] && first.indexOf(first[i]!) !== first.lastIndexOf(first[i]!);
-    const cells = columns.map(
-      ({ kind, cell }) => `<td${kind === undefined ? '' : ` class="${kind}"`}>${text(cell(line))}</td>`,
-    );
-    return `<tr${begins ? ' class="first"' : ''}>${cells.join('')}</tr>`;
-  });
-  const heads = columns.map(({ head }) => `<th>${text(head)}</th>`).join('');
-  return `<div class="scroll"><table><thead><tr>${heads}</tr></thead><tbody>${rows.join('\n')}</tbody></table></div>`;
-}

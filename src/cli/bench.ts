@@ -5,12 +5,12 @@ import {
   detailLines,
   expertsBench,
   gemmBench,
-  htmlReport,
   layerBench,
   type RoundsPlan,
   roundBench,
   sweep,
 } from '../tools/bench/index.js';
+import { htmlReport } from './bench-page.js';
 import { type Command, Option } from './commander.js';
 import {
   choice,

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { htmlReport } from '../../../src/cli/bench-page.js';
 import { formatFinding, SimMachine } from '../../../src/gpu/sim/index.js';
 import { World } from '../../../src/net/world/index.js';
 import {
@@ -6,7 +7,6 @@ import {
   detailLines,
   footnote,
   headOf,
-  htmlReport,
   lineOf,
   measureOn,
   type Point,

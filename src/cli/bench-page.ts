@@ -1,26 +1,27 @@
 /** One self-contained HTML page from a run's results: charts, tables, method. Nothing is loaded from anywhere. */
-import { type Chart, figure, json, list, page, text } from '../../base/page.js';
-import { htmlTable } from '../../base/table.js';
-import type { BenchReport, Point } from './program.js';
-import { roundBench } from './rounds.js';
-import { type MeasuredPhase, type Row, rowOf, type Subject } from './rows.js';
-import { columnsOf } from './run.js';
-import { kernelColumns, placedNotes, rowColumns, tokensColumn, waitTables, wireNotes } from './table.js';
-import { routerInWords } from './workload.js';
+import {
+  type BenchReport,
+  columnsOf,
+  kernelColumns,
+  type MeasuredPhase,
+  type Point,
+  placedNotes,
+  type Row,
+  roundBench,
+  routerInWords,
+  rowColumns,
+  rowOf,
+  type Subject,
+  tokensColumn,
+  waitTables,
+  wireNotes,
+} from '../tools/bench/index.js';
+import { type Chart, figure, htmlTable, json, list, page, text } from './page.js';
 
 export function htmlReport(report: BenchReport): string {
   const { workload: of } = report;
   const title = `Heddle bench: ${of.name}, EP${of.ranks}, ${of.dtype} there, ${of.combineDtype} back`;
   const simulated = report.unit === 'steps';
-  const { points } = report;
-  // Charts go from left to right, in whatever order points were measured.
-  const rising = [...points].sort((a, b) => a.tokens - b.tokens);
-  const charts = simulated
-    ? {}
-    : {
-        latency: chart(rising, 'µs a round', latencies, 'time'),
-        bandwidth: chart(rising, 'GB/s leaving a GPU', rates, 'physical'),
-      };
   const body = `<p class="soft">Dispatch and combine of a Mixture-of-Experts layer: hidden ${of.hidden}, top-${of.topK} of ${of.experts} experts, ${text(routerInWords(of.router))}.</p>
 ${simulated ? simulatedNotice : ''}
 ${facts(report)}
@@ -35,7 +36,7 @@ ${kernelsTable(report)}
 ${list(methodLines(report))}
 ${report.notes.length === 0 ? '' : `<h2>Notes</h2>${list(report.notes)}`}
 <script type="application/json" id="results">${json(report)}</script>`;
-  return page(title, body, charts);
+  return page(title, body);
 }
 
 const simulatedNotice =
@@ -77,7 +78,7 @@ const chart = (
   ...{ x: points.map(({ tokens }) => tokens), label: 'tokens a rank', log: of === 'time', unit },
   series: lines
     .map(([label, colour, subject, phase, width]) => ({
-      ...{ label, colour, width, ...(limits.includes(subject) && { dash: [6, 4] }) },
+      ...{ label, colour, width, ...(limits.includes(subject) && { dash: '6 4' }) },
       values: points.map((point) => rowOf(point, subject, phase)?.[of] ?? null),
     }))
     .filter(({ values }) => values.some((value) => value !== null)),
@@ -101,12 +102,19 @@ function facts({ machine, method, date, version, commit }: BenchReport): string 
   return `<dl>${rows.map(([name, value]) => `<dt>${name}</dt><dd>${text(value)}</dd>`).join('')}</dl>`;
 }
 
-const figures = ({ method }: BenchReport): string => `<h2>Latency</h2>
-${figure('latency', 'Microseconds of a round against tokens a rank, both logarithmic; lower is better.')}
-${method.nodes > 1 ? '' : bandwidthFigure}`;
-
-const bandwidthFigure = `<h2>Bandwidth</h2>
-${figure('bandwidth', 'Bytes that leave a GPU over NVLink ÷ time; higher is better. The dashed lines are what the links carry.')}`;
+function figures({ method, points }: BenchReport): string {
+  // Charts go from left to right, in whatever order points were measured.
+  const rising = [...points].sort((a, b) => a.tokens - b.tokens);
+  const latency = figure(
+    'Microseconds of a round against tokens a rank, both logarithmic; lower is better.',
+    chart(rising, 'µs a round', latencies, 'time'),
+  );
+  const bandwidth = figure(
+    'Bytes that leave a GPU over NVLink ÷ time; higher is better. The dashed lines are what the links carry.',
+    chart(rising, 'GB/s leaving a GPU', rates, 'physical'),
+  );
+  return `<h2>Latency</h2>\n${latency}${method.nodes > 1 ? '' : `\n<h2>Bandwidth</h2>\n${bandwidth}`}`;
+}
 
 const rowsTable = ({ points, unit }: BenchReport): string =>
   htmlTable<Row & { readonly tokens: number }>(
