@@ -31,8 +31,8 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: filesOf(`src/${room}`, '.ts'), ceiling },
   })),
-  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_630 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_460 },
+  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_690 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_890 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 32_250 },

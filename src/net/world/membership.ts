@@ -35,7 +35,7 @@ interface Change extends Brought {
   readonly phase: 'regroup' | 'meet' | 'fit' | 'prepare' | 'agree';
   /** Whether somebody is new in the circle: then all meet, also where they begin again. */
   readonly meets: boolean;
-  /** The ranks that were masked before. */
+  /** The origins when it began. */
   readonly before: readonly number[];
 }
 
@@ -115,6 +115,10 @@ export const membershipOf = (
 export const maskedIn = ({ origins, circle }: Pick<Membership, 'origins' | 'circle'>): number[] =>
   [...origins.keys()].filter((rank) => !circle.includes(origins[rank]!));
 
+/** The ranks that take part as other processes than when these were the origins, or again. */
+export const joinedSince = (before: readonly number[], { origins, circle }: Membership): number[] =>
+  [...origins.keys()].filter((rank) => origins[rank] !== before[rank] && circle.includes(origins[rank]!));
+
 /** By rank: its number in the circle; −1 where it is left out. */
 export const numbersIn = ({ origins, circle }: Membership): number[] =>
   origins.map((origin) => circle.indexOf(origin));
@@ -130,7 +134,7 @@ export function rankOf({ rank, origins, circle, number }: Membership, of: number
 export function step(state: Membership, message: Message): readonly [Membership, Action] {
   if (message.kind === 'begin') {
     const { brings, leave = [], admit = false } = message;
-    const change = { ...brings, phase: 'regroup', meets: false, before: beforeOf(state) } as const;
+    const change = { ...brings, phase: 'regroup', meets: false, before: state.origins } as const;
     if (state.out) return [{ ...state, change }, { kind: 'wait outside' }];
     const numbers = leave.map((rank) => numbersIn(state)[rank]!).filter((number) => number !== -1);
     const accuse = numbers.length === 0 ? null : { numbers, why: 'the program leaves it out' };
@@ -162,17 +166,16 @@ export function step(state: Membership, message: Message): readonly [Membership,
     case 'agreed': {
       const all = message.all.filter((counted) => counted !== null);
       const done = change.counted.map((_, layer) => Math.min(...all.map((counted) => counted[layer]!)));
-      const next = { ...state, out: false, change: null };
-      const masked = maskedIn(next);
-      const joined = change.before.filter((rank) => !masked.includes(rank));
-      return [next, { kind: 'go on', done, joined }];
+      const joined = state.out ? [state.rank] : joinedSince(change.before, state);
+      return [
+        { ...state, out: false, change: null },
+        { kind: 'go on', done, joined },
+      ];
     }
     case 'lost':
       return again(state);
   }
 }
-
-const beforeOf = (state: Membership): readonly number[] => (state.out ? [state.rank] : maskedIn(state));
 
 const inPhase = (state: Membership, phase: Change['phase']): Membership => ({
   ...state,
@@ -221,7 +224,7 @@ function whyUnfit(said: Standing, stayed: Standing, there: number, number: numbe
   return null;
 }
 
-/** Goes on without a rank that does not fit. `withdraws`: this rank gives up itself. Of ranks that are new, none accuses another. */
+/** Goes on without a rank that does not fit. `withdraws`: this rank gives up itself. */
 function refuse(
   state: Membership,
   number: number,
@@ -233,5 +236,5 @@ function refuse(
       { ...state, change: null },
       { kind: 'withdraw', why },
     ];
-  return again(state, state.out ? null : { numbers: [number], why });
+  return again(state, { numbers: [number], why });
 }

@@ -36,6 +36,7 @@ import { LocalCircle } from './local-circle.js';
 import {
   type Action,
   type Brought,
+  joinedSince,
   type Membership,
   type Message,
   maskedIn,
@@ -516,8 +517,8 @@ export class World {
     this.#requireMaskable();
     await this.#changing?.catch(() => {});
     if (this.out) throw new RankMaskedError(this.rank);
-    const { masked } = this;
-    if (masked.length === 0) return [];
+    if (this.masked.length === 0) return [];
+    const { origins } = this.#membership;
     // Where a rank was lost meanwhile, it is left out first, as `synchronize` of a layer or `mask` does.
     const ready = this.#proxies.every(({ prepared }) => prepared);
     const heard = Uint8Array.of(Number(this.circle.outsiders > 0), Number(ready));
@@ -528,7 +529,7 @@ export class World {
     if (!ready) for (const proxy of this.#proxies) void proxy.prepare();
     if (said.some(([, prepared]) => prepared === 0)) return [];
     await this.#once(() => this.#goOn({ admit: true }));
-    return masked.filter((rank) => !this.masked.includes(rank));
+    return joinedSince(origins, this.#membership);
   }
 
   /**
