@@ -7,13 +7,13 @@ import { type Library, type NativeType, openLibrary } from '../../../src/base/na
 import { entryName, printCuda } from '../../../src/lang/index.js';
 import type { IrModule } from '../../../src/lang/ir.js';
 import { hostCompiler, needing } from '../../needs.js';
+import { type Pointer, run } from '../evaluate.js';
 import {
   programCapacity,
   programKernel,
   programParams,
   randomProgram as writtenProgram,
 } from '../random-programs.js';
-import { type Pointer, run } from './evaluate.js';
 import { computed, everyOperation } from './every-operation.js';
 import { edges, Random, randomProgram, results } from './random-ir.js';
 
