@@ -213,6 +213,8 @@ export abstract class Circle {
   abandon(reason: string): void {
     requireText('reason', reason);
     this.#requireOpen();
+    // Whoever waits to hear of it must not end before.
+    this.#link.keepAlive(true);
     this.#link.giveUp([this.rank], reason);
   }
 

@@ -8,10 +8,10 @@ import { view } from '../../../src/base/native/index.js';
 import { World } from '../../../src/net/world/index.js';
 
 const bytes = 4096;
-const again = process.env.HEDDLE_REJOIN;
+const again = process.argv[2] ?? process.env.HEDDLE_REJOIN;
 
 async function run(): Promise<void> {
-  const world = await World.join({ timeoutMs: 20_000 });
+  const world = await World.join({ timeoutMs: 20_000, ...(again && { rejoin: again }) });
   const { device, rank, ranks } = world;
   const { own, bases } = await world.createWindow(again?.endsWith('start 2') ? bytes + 1 : bytes, 'window');
   const addresses = [...bases];

@@ -1,13 +1,13 @@
 /**
  * One rank of a world of processes: leaves a byte in every window of its node, and prints what it finds in its own.
- * The argument names the nodes, a letter a rank; without it they are found.
+ * The argument says how many nodes the ranks are; without it they are found.
  */
 import { view } from '../../../src/base/native/index.js';
 import { World } from '../../../src/net/world/index.js';
 
 async function run(): Promise<void> {
-  const node = process.argv[2]?.[Number(process.env.HEDDLE_RANK)];
-  const world = await World.join({ timeoutMs: 20_000, ...(node && { node }) });
+  const [, , nodes] = process.argv;
+  const world = await World.join({ timeoutMs: 20_000, ...(nodes && { nodes: Number(nodes) }) });
   try {
     const { own, bases, close } = await world.createWindow(4096, 'window');
     const stream = world.device.createStream();

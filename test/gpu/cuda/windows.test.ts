@@ -19,7 +19,8 @@ describe('a window of all ranks, a process each', needing('cc'), () => {
   });
 
   /** What each rank printed, by rank. */
-  const printed = (env: Record<string, string>, ...args: string[]) => linesOf('window-rank', env, { args });
+  const printed = (env: Record<string, string>, options: Partial<LaunchOptions> = {}) =>
+    linesOf('window-rank', env, options);
 
   async function linesOf(
     name: string,
@@ -48,8 +49,8 @@ describe('a window of all ranks, a process each', needing('cc'), () => {
   }
 
   it('is not taken from another process later where CUDA IPC is the only way', async () => {
-    const alone = { FAKE_COUNT: '1', HEDDLE_REJOIN: 'again' };
-    expect(await linesOf('restarted-rank', alone, { ranks: 2 })).toEqual(
+    const alone = { ranks: 2, args: ['again'] };
+    expect(await linesOf('restarted-rank', {}, alone)).toEqual(
       Array(2).fill(expect.stringMatching(/^UnavailableError: the window of another rank cannot be mapped/)),
     );
   });
@@ -66,11 +67,9 @@ describe('a window of all ranks, a process each', needing('cc'), () => {
   });
 
   it('spans only the node that ranks say they are of', async () => {
-    expect(await printed({ FAKE_VIRTUAL: '1', HEDDLE_WINDOWS: 'fabric' }, 'aba')).toEqual([
-      'found 10 0 12',
-      'found 0 11 0',
-      'found 10 0 12',
-    ]);
+    const env = { FAKE_COUNT: '4', FAKE_VIRTUAL: '1', HEDDLE_WINDOWS: 'fabric' };
+    const [first, second] = ['found 10 11 0 0', 'found 0 0 12 13'];
+    expect(await printed(env, { ranks: 4, args: ['2'] })).toEqual([first, first, second, second]);
   });
 
   it('is refused by all ranks where the driver of one refuses the only way', async () => {
