@@ -56,18 +56,13 @@ describe('heddle doctor', () => {
       encoding: 'utf8',
       env: { ...process.env, ...env },
     });
-    const { findings } = JSON.parse(child.stdout) as Diagnosis;
-    return { status: child.status, found: (name: string) => findings.find((one) => one.name === name) };
+    const { findings, usable } = JSON.parse(child.stdout) as Diagnosis;
+    return {
+      status: child.status,
+      usable,
+      found: (name: string) => findings.find((one) => one.name === name),
+    };
   }
-
-  it('ends with 1 where a variable asks for a compiler that there is not', () => {
-    const { status, found } = examined({ HEDDLE_COMPILER: 'gcc' });
-    expect(found('CUDA compiler')).toMatchObject({
-      state: 'broken',
-      detail: 'HEDDLE_COMPILER is "gcc"; it must be auto, nvrtc or nvcc',
-    });
-    expect(status).toBe(1);
-  });
 
   it('says nothing against an NVRTC that a variable leaves out', needing('nvcc'), () => {
     const folder = mkdtempSync(join(tmpdir(), 'heddle-nvrtc-'));
@@ -81,16 +76,11 @@ describe('heddle doctor', () => {
 
   it('tries the libfabric that a variable names', needing('libfabric'), () => {
     const folder = mkdtempSync(join(tmpdir(), 'heddle-libfabric-'));
-    const [other, none] = [join(folder, 'other.so'), join(folder, 'none.so')];
+    const other = join(folder, 'other.so');
     symlinkSync(libfabric().path, other);
     expect(examined({ HEDDLE_LIBFABRIC: other }).found('libfabric')).toMatchObject({
       state: 'found',
       detail: expect.stringContaining(`(${other}); providers`),
-    });
-    expect(examined({ HEDDLE_LIBFABRIC: none }).found('libfabric')).toMatchObject({
-      state: 'broken',
-      detail: expect.stringContaining(none),
-      remedy: 'Set HEDDLE_LIBFABRIC otherwise, or unset it',
     });
     rmSync(folder, { recursive: true });
   });
@@ -98,17 +88,23 @@ describe('heddle doctor', () => {
   it('ends with 1 where variables ask for what there is not, and says which', () => {
     const env = {
       ...{ HEDDLE_DEVICE: 'gpu', HEDDLE_WINDOWS: 'curtains' },
-      ...{ HEDDLE_CACHE: '/dev/null/cache', HEDDLE_TUNING: '/nope/tuning.json' },
+      ...{ HEDDLE_CACHE: '/dev/null/cache', HEDDLE_TUNING: '/nope/tuning.json', HEDDLE_COMPILER: 'gcc' },
+      HEDDLE_LIBFABRIC: '/nope/none.so',
       ...{ HEDDLE_NVTX: '/nope/libnvtx.so', HEDDLE_WIRES: 'copper', HEDDLE_PROXY_CPUS: '3,x' },
     };
-    const child = spawnSync(process.execPath, [transpiled('src/cli/main.ts'), 'doctor', '--json'], {
-      encoding: 'utf8',
-      env: { ...process.env, ...env },
-    });
-    expect(child.status).toBe(1);
-    const { findings, usable } = JSON.parse(child.stdout) as Diagnosis;
+    const { status, usable, found } = examined(env);
+    expect(status).toBe(1);
     expect(usable).toBe(true);
-    const { state, detail } = findings.find(({ name }) => name === 'Settings')!;
+    expect(found('CUDA compiler')).toMatchObject({
+      state: 'broken',
+      detail: 'HEDDLE_COMPILER is "gcc"; it must be auto, nvrtc or nvcc',
+    });
+    expect(found('libfabric')).toMatchObject({
+      state: 'broken',
+      detail: expect.stringContaining('/nope/none.so'),
+      remedy: 'Set HEDDLE_LIBFABRIC otherwise, or unset it',
+    });
+    const { state, detail } = found('Settings')!;
     expect(state).toBe('broken');
     expect(detail.split('; HEDDLE_')).toEqual([
       expect.stringMatching(/^HEDDLE_DEVICE: HEDDLE_DEVICE is "gpu"; it must be one of 'cuda', 'sim'/),

@@ -113,7 +113,7 @@ test('plan, expand and reduce give what the reference gives, bit by bit', async 
         expect(comparePlan(layer, of.rank, of.received, how, result)).toMatchObject({ different: 0 });
       },
     ),
-    { seed: 2026_11, numRuns: 30 },
+    { seed: 2026_11, numRuns: 16 },
   );
 });
 
@@ -139,7 +139,7 @@ test('a plan without overflow is a permutation: each route that is here has one 
         }
       },
     ),
-    { seed: 2026_12, numRuns: 20 },
+    { seed: 2026_12, numRuns: 10 },
   );
 });
 

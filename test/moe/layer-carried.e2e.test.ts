@@ -13,8 +13,12 @@ const expected = new Map(
   [deepInputs, plainInputs, fourInputs, gptOssInputs].map((inputs) => [inputs, plainLayer(inputs)]),
 );
 
-async function expectPlain(inputs: LayerInputs, how: How, nodes?: number): Promise<LayerRun> {
-  const { runs, outs, findings } = await forwards(inputs, how, nodes === undefined ? {} : { nodes });
+async function expectPlain(
+  inputs: LayerInputs,
+  how: How,
+  on: Parameters<typeof forwards>[2] = {},
+): Promise<LayerRun> {
+  const { runs, outs, findings } = await forwards(inputs, how, on);
   expect(findings).toEqual([]);
   expect(compareLayer(inputs.model.hidden, outs, expected.get(inputs)!)).toMatchObject({ different: 0 });
   return runs[0]!;
@@ -24,7 +28,7 @@ const everywhere: readonly [string, LayerInputs, How][] = [
   ['the shared expert beside the others', deepInputs, {}],
   ['two micro-batches', deepInputs, { microBatches: 2, alignment: 16 }],
 ];
-/** What the layer does by itself, whoever carries it. */
+/** What the layer does by itself, whoever carries it. The race detector has seen its kernels and their order in those above. */
 const once: typeof everywhere = [
   ['no shared expert, uneven ranks', plainInputs, {}],
   ['one phase after another', deepInputs, { overlap: false }],
@@ -34,23 +38,27 @@ const once: typeof everywhere = [
 ];
 
 /** Every family where it is alone: hybrid with a rank on each node, portable over windows. */
-describe.each(families.map(({ name }) => name))('carried by %s', (family) => {
-  it.each([...everywhere, ...(family === 'one-sided' ? once : [])])(
-    'a layer is what plain code makes of it, and races with nothing: %s',
-    async (_, inputs, how) => {
-      await expectPlain(inputs, { family, ...how }, family === 'hybrid' ? inputs.routed.length : 1);
-    },
-  );
+it.each(
+  families.flatMap(({ name: family }) =>
+    everywhere.map(([what, inputs, how]) => [family, what, inputs, how] as const),
+  ),
+)('carried by %s a layer is what plain code makes of it, and races with nothing: %s', async (...of) => {
+  const [family, , inputs, how] = of;
+  await expectPlain(inputs, { family, ...how }, { nodes: family === 'hybrid' ? inputs.routed.length : 1 });
+});
+
+it.each(once)('a layer is what plain code makes of it: %s', async (_, inputs, how) => {
+  await expectPlain(inputs, how, { mode: 'fast' });
 });
 
 describe('between 2 nodes of 2 ranks', () => {
   it('hybrid carries a layer by the network, and it races with nothing', async () => {
-    const { layer } = await expectPlain(fourInputs, { family: 'hybrid', microBatches: 2 }, 2);
+    const { layer } = await expectPlain(fourInputs, { family: 'hybrid', microBatches: 2 }, { nodes: 2 });
     expect(layer.family).toBe('hybrid');
   });
 
   it('the layer itself chooses hybrid, and says why, and why not another', async () => {
-    const { layer } = await expectPlain(fourInputs, {}, 2);
+    const { layer } = await expectPlain(fourInputs, {}, { nodes: 2, mode: 'fast' });
     expect(layer.family).toBe('hybrid');
     expect(layer.why).toMatch(/^4 ranks of 2 nodes: NVLink inside a node; between nodes .*; not one-sided: /);
   });
@@ -65,7 +73,8 @@ describe('rows that travel as fp8', () => {
     ['portable', { microBatches: 2 }, 1],
     ['hybrid', { overlap: false }, 2],
   ])('are rounded once, for routed experts only, carried by %s: %j', async (family, how, nodes) => {
-    const { outs, findings } = await forwards(inputs, { family, rows: 'fp8', ...how }, { nodes });
+    const mode = family === 'one-sided' ? 'checked' : 'fast';
+    const { outs, findings } = await forwards(inputs, { family, rows: 'fp8', ...how }, { nodes, mode });
     expect(findings).toEqual([]);
     expect(compareLayer(128, outs, expected)).toMatchObject({ different: 0 });
     expect(compareLayer(128, outs, plainLayer(inputs)).different).toBeGreaterThan(0);
@@ -101,8 +110,12 @@ describe('weights of e4m3', () => {
 });
 
 test('a graph of a forward gives the same bits, with micro-batches too', async () => {
-  for (const how of [{ overlap: false }, {}, { microBatches: 2 }] as const) {
-    const { outs, findings } = await forwards(deepInputs, how, { graph: true });
+  for (const [how, mode] of [
+    [{ overlap: false }, 'fast'],
+    [{}, 'fast'],
+    [{ microBatches: 2 }, 'checked'],
+  ] as const) {
+    const { outs, findings } = await forwards(deepInputs, how, { graph: true, mode });
     expect(findings).toEqual([]);
     const { hidden } = deepInputs.model;
     expect(compareLayer(hidden, outs, expected.get(deepInputs)!)).toMatchObject({ different: 0 });

@@ -73,7 +73,7 @@ describe('rounds of placed experts are those of the reference, whose experts are
           expect(compareRounds(inPlaces, brought, results, expected)).toMatchObject({ different: 0 });
         },
       ),
-      { seed: 3, numRuns: 6 },
+      { seed: 3, numRuns: 4 },
     ),
   );
 });
@@ -120,7 +120,7 @@ describe('ranks that go over to another placement before different rounds', () =
           expect(compareRounds(inPlaces, brought, results, expected)).toMatchObject({ different: 0 });
         },
       ),
-      { seed: 4, numRuns: 4 },
+      { seed: 4, numRuns: 3 },
     ),
   );
 });
