@@ -78,7 +78,7 @@ const lies = {
     ...(['moved', 0] as const),
     (said: Standing) => ({
       ...said,
-      states: said.states.map((state) => ({ ...state, places: state.places.toReversed() })),
+      states: said.states.map((state) => ({ ...state, places: state.places.map((of) => of.toReversed()) })),
     }),
   ],
 } as const;
@@ -88,7 +88,7 @@ interface Standing {
   readonly rank: number;
   readonly world: string;
   readonly origins: readonly number[];
-  readonly states: readonly { readonly done: number; readonly places: readonly number[] }[];
+  readonly states: readonly { readonly done: number; readonly places: readonly (readonly number[])[] }[];
 }
 
 test.each(Object.entries(lies))('a rank that says %s is found', async (_, [subject, rank, lie]) => {
