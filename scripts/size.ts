@@ -18,7 +18,7 @@ const ceilings = {
   net: 11_300,
   moe: 18_720,
   verify: 6_390,
-  tools: 6_710,
+  tools: 6_680,
   cli: 2_500,
 };
 

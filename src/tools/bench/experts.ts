@@ -7,9 +7,8 @@
 import type { Column } from '../../base/table.js';
 import { bytesOf, ExpertsPlan } from '../../moe/index.js';
 import { dtypes, expertsOf, type Layer, reference } from '../../moe/layer/index.js';
-import { makeAllRoutes } from '../../verify/testing/index.js';
 import { layerInWords, percent } from './columns.js';
-import { type Rig, setsFor, tensorsOf } from './inputs.js';
+import { arrivedAt, type Rig, setsFor, tensorsOf } from './inputs.js';
 import { type Bench, type Measuring, type Tell, wrongResult } from './run.js';
 import { gigabytes, type Spread, type Unit } from './statistics.js';
 import type { Timing } from './timing.js';
@@ -35,7 +34,7 @@ async function measure(rig: Rig, of: Workload, tokens: number, tell: Tell<never>
     output: { dtype: of.combineDtype, hidden: of.hidden },
     ...{ weights: true, counts: false },
   };
-  const { experts, weights } = arrivedIds(layer, of.seed);
+  const { experts, weights } = arrivedAt(layer, of.seed);
   const { rowBytes } = layer.payloads[0]!;
   const routes = experts.reduce((sum, id) => sum + Number(id >= 0), 0);
   const slots = countSlots(experts, layer.topK);
@@ -70,11 +69,6 @@ async function measure(rig: Rig, of: Workload, tokens: number, tell: Tell<never>
   // Ids, and the row of each route.
   const planBytes = 4 * (2 * experts.length + routes);
   return { tokens, routes, slots, plan, planBytes, expand: moved(expand), reduce: moved(reduce) };
-}
-
-function arrivedIds(layer: Layer, seed: number) {
-  const sources = makeAllRoutes(layer, layer.maxTokens, seed).map((routes) => ({ ...routes, payloads: {} }));
-  return reference.dispatch({ ...layer, payloads: [] }, sources, 0);
 }
 
 function countSlots(ids: Int32Array, topK: number): number {

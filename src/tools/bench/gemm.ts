@@ -13,16 +13,18 @@ import {
   type ExpertSizes,
   ExpertsMlp,
   ExpertsPlan,
+  type MlpWeights,
   type OwnedTensor,
   type Received,
   type Receiving,
   read,
 } from '../../moe/index.js';
-import { type Layer, type MoeModel, profile, reference, scaleBlock } from '../../moe/layer/index.js';
-import { compareClosely, makeAllRoutes } from '../../verify/testing/index.js';
+import { type Layer, type MoeModel, profile, scaleBlock } from '../../moe/layer/index.js';
+import { compareClosely } from '../../verify/testing/index.js';
+import { mlpWeights } from '../../verify/trials/index.js';
 import { boundOf, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
 import { percent } from './columns.js';
-import { type Rig, tensorsOf } from './inputs.js';
+import { arrivedAt, type Rig, tensorsOf } from './inputs.js';
 import { inSmall } from './layer-data.js';
 import { type Bench, type Measuring, type Tell, wrongResult } from './run.js';
 import type { Spread } from './statistics.js';
@@ -68,7 +70,8 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, tell: Te
   const { stream, world } = timing;
   const { device } = world;
   const scaled = plan.dtype === 'fp8';
-  const { hidden, inner, topK: most, biases = false, activation = 'swiglu' } = modelFor(plan);
+  const model = modelFor(plan);
+  const { hidden, inner, topK: most } = model;
   const { experts } = plan;
   const topK = Math.min(most, experts);
   const maxTokens = Math.max(1, Math.round((experts * rows) / topK));
@@ -83,7 +86,7 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, tell: Te
     output: { dtype: 'bf16', hidden },
   };
   const tensors = tensorsOf(tools, 2);
-  const { filled, scales: scalesOf } = tensors;
+  const { filled } = tensors;
   const some = (shape: readonly number[]): OwnedTensor => filled('bf16', shape);
   const ids = tensors.from(idsOf(layer, plan.routes), 'i32', [1, maxTokens, topK]);
   const dtype = scaled ? 'e4m3' : 'bf16';
@@ -91,24 +94,14 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, tell: Te
     ...{ experts: ids, weights: null, counts: null },
     payloads: {
       x: filled(dtype, [1, maxTokens, hidden]),
-      ...(scaled && { scales: scalesOf([1, maxTokens, hidden / scaleBlock]) }),
+      ...(scaled && { scales: tensors.weights('rowScales', [1, maxTokens, hidden / scaleBlock], 'f32') }),
     },
     output: some([1, maxTokens, hidden]),
   };
   const of: Receiving = { world: { device, rank: 0 }, shape: layer, received };
-  const weights = {
-    gateUp: filled(dtype, [experts, 2 * inner, hidden]),
-    down: filled(dtype, [experts, hidden, inner]),
-  };
-  const options = {
-    ...{ ...weights, activation },
-    ...(biases && { gateUpBias: some([experts, 2 * inner]), downBias: some([experts, hidden]) }),
-    ...(scaled && {
-      gateUpScales: scalesOf([experts, (2 * inner) / scaleBlock, hidden / scaleBlock]),
-      downScales: scalesOf([experts, hidden / scaleBlock, inner / scaleBlock]),
-      scales: 'scales',
-    }),
-  };
+  const weights = mlpWeights({ ...model, dtype }, experts, (part, shape) =>
+    tensors.weights(part, shape, dtype),
+  );
   const planned = await ExpertsPlan.create(of);
   planned.plan(received, stream);
   const sizes = await planned.sizes(stream);
@@ -122,7 +115,7 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, tell: Te
   const matrices = scaled
     ? { gateUp: some([experts, 2 * inner, hidden]), down: some([experts, hidden, inner]) }
     : weights;
-  const mlp = await ExpertsMlp.create(of, planned, options);
+  const mlp = await ExpertsMlp.create(of, planned, { ...weights, ...(scaled && { scales: 'scales' }) });
   const { products, rows: own } = mlpParts(mlp);
   products.take(sizes);
   const ours = {
@@ -134,7 +127,7 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, tell: Te
     planned.expand(received, { x, ...(scales !== null && { scales }) }, stream);
   }
   const traced: (() => void)[] = [];
-  const times = async (which: 'gateUp' | 'down', of: Omit<Product, 'rows' | 'weights'>) => {
+  const measured = async (which: 'gateUp' | 'down', of: Omit<Product, 'rows' | 'weights'>) => {
     const { inputs, outputs } = of;
     const all = { ...of, weights: matrices[which].data };
     const forms: Partial<Record<GemmForm, () => void>> = {
@@ -143,6 +136,16 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, tell: Te
     };
     for (const [form, enqueue] of Object.entries(forms))
       traced.push(() => inRange(`${which === 'gateUp' ? 'gate, up' : which}: ${form}`, stream, enqueue));
+    const times: Partial<Record<GemmForm, Spread>> = {};
+    for (const form of gemmForms) {
+      const enqueue = forms[form];
+      if (enqueue === undefined) continue;
+      const all = () => {
+        for (let n = 0; n < 4; n++) enqueue();
+      };
+      // The grouped form reads arrays of the host at each call, so no graph can hold it.
+      times[form] = form === 'grouped' ? await timing.timed(4, all) : await timing.time(4, [enqueue]);
+    }
     const exact = paddedRows(sizes.counts, 1);
     const padded: Readonly<Record<GemmForm, number>> = {
       heddle: paddedRows(sizes.counts, products.rowUnit),
@@ -160,14 +163,14 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, tell: Te
       usefulFlops: flops(sizes.total),
       // With the rows that forms multiply besides, because of their tiles or padding.
       paddedFlops: Object.fromEntries(gemmForms.map((form) => [form, flops(padded[form])])),
-      times: await timeAll(timing, forms),
+      times,
     };
   };
-  const gateUp = await times('gateUp', {
+  const gateUp = await measured('gateUp', {
     ...{ from: sorted.x.data, to: sorted.both.data },
     ...{ inputs: hidden, outputs: 2 * inner },
   });
-  const down = await times('down', {
+  const down = await measured('down', {
     ...{ from: between.data, to: sorted.made.data },
     ...{ inputs: inner, outputs: hidden },
   });
@@ -182,22 +185,21 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, tell: Te
 
 function idsOf(layer: Layer, routes: GemmBenchPlan['routes']): Int32Array {
   const { experts, topK, maxTokens } = layer;
-  if (routes === 'even') return Int32Array.from({ length: maxTokens * topK }, (_, i) => i % experts);
-  const sources = makeAllRoutes(layer, maxTokens, 1).map((routes) => ({ ...routes, payloads: {} }));
-  return reference.dispatch({ ...layer, payloads: [] }, sources, 0).experts;
+  if (routes === 'uniform') return arrivedAt(layer, 1).experts;
+  return Int32Array.from({ length: maxTokens * topK }, (_, i) => i % experts);
 }
 
 /** Heddle's experts and cuBLAS's, which have neither biases nor another activation, must agree before either is timed. */
 async function verify(
   of: Receiving,
   plan: ExpertsPlan,
-  weights: { readonly gateUp: OwnedTensor; readonly down: OwnedTensor },
+  { gateUp, down }: MlpWeights,
   sizes: ExpertSizes,
   { stream }: Timing,
 ): Promise<void> {
   const made = [];
   for (const gemm of ['heddle', 'cublas'] as const) {
-    const mlp = await ExpertsMlp.create(of, plan, { ...weights, gemm });
+    const mlp = await ExpertsMlp.create(of, plan, { gateUp, down, gemm });
     mlp.run(of.received, stream, sizes);
     made.push(await read(of.received.output, stream));
     mlp.dispose();
@@ -238,26 +240,6 @@ function cublasForms(
     strided: () => cublas.strided({ ...all, rows: largest }, counts.length, stream),
     ...(grouped !== null && { grouped: () => grouped.run(stream) }),
   };
-}
-
-/** Launches back to back, in a graph where it can be captured: the grouped form reads arrays of the host at each call. */
-async function timeAll(
-  timing: Timing,
-  forms: Readonly<Partial<Record<GemmForm, () => void>>>,
-): Promise<Partial<Record<GemmForm, Spread>>> {
-  const rounds = 4;
-  const times: Partial<Record<GemmForm, Spread>> = {};
-  for (const form of gemmForms) {
-    const enqueue = forms[form];
-    if (enqueue === undefined) continue;
-    if (form === 'grouped') {
-      const all = () => {
-        for (let n = 0; n < rounds; n++) enqueue();
-      };
-      times[form] = await timing.timed(rounds, all);
-    } else times[form] = await timing.time(rounds, [enqueue]);
-  }
-  return times;
 }
 
 /** The FLOPs of the rows that routes need, and of all rows that kernels multiply: the rest is padding. */

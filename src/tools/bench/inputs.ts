@@ -4,8 +4,8 @@
  */
 import type { Device, Stream } from '../../gpu/index.js';
 import { bytesOf, emptyTensor, type OwnedTensor, tensorFrom } from '../../moe/index.js';
-import { type Bits, type Dtype, dtypes } from '../../moe/layer/index.js';
-import { type Routes, randomElements } from '../../verify/testing/index.js';
+import { type Bits, type Dtype, dtypes, type Layer, reference } from '../../moe/layer/index.js';
+import { makeAllRoutes, type Routes, randomElements } from '../../verify/testing/index.js';
 import type { Timing } from './timing.js';
 import type { Workload } from './workload.js';
 
@@ -64,26 +64,36 @@ export function tensorsOf({ timing, noise }: Rig, seed: number) {
     own(emptyTensor(device, dtype, shape, what));
   const from = (bits: Bits, dtype: Dtype, shape: readonly number[], what?: string): OwnedTensor =>
     own(tensorFrom(device, stream, bits, dtype, shape, what));
+  const filled = (dtype: Dtype, shape: readonly number[], what?: string): OwnedTensor => {
+    const tensor = empty(dtype, shape, what);
+    if (dtype === 'e4m3') narrow ??= own(createNoise(device, stream, seed, dtype));
+    (dtype === 'e4m3' ? narrow! : noise).fill(stream, tensor.data, tensor.bytes);
+    return tensor;
+  };
   return {
     empty,
     from,
-    filled(dtype: Dtype, shape: readonly number[], what?: string): OwnedTensor {
-      const tensor = empty(dtype, shape, what);
-      if (dtype === 'e4m3') narrow ??= own(createNoise(device, stream, seed, dtype));
-      (dtype === 'e4m3' ? narrow! : noise).fill(stream, tensor.data, tensor.bytes);
-      return tensor;
-    },
-    scales: (shape: readonly number[]): OwnedTensor =>
-      from(
+    filled,
+    /** A part of experts' weights: of `dtype`, but for scales and biases. */
+    weights(part: string, shape: readonly number[], dtype: Dtype): OwnedTensor {
+      if (!part.endsWith('Scales')) return filled(part.endsWith('Bias') ? 'bf16' : dtype, shape, 'weights');
+      return from(
         new Float32Array(shape.reduce((a, b) => a * b)).fill(scaleOfNoise),
         'f32',
         shape,
-        'scales of weights',
-      ),
+        'weights',
+      );
+    },
     free(): void {
       for (const one of owned) one.free();
     },
   };
+}
+
+/** The ids and weights that reach rank 0 of a layer whose ranks all bring as many tokens as they may. */
+export function arrivedAt(layer: Layer, seed: number) {
+  const sources = makeAllRoutes(layer, layer.maxTokens, seed).map((routes) => ({ ...routes, payloads: {} }));
+  return reference.dispatch({ ...layer, payloads: [] }, sources, 0);
 }
 
 /** The sets of one rank. */

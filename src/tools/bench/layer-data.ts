@@ -39,10 +39,7 @@ export function createLayerData(rig: Rig, model: MoeModel, seed: number, dtypeOf
   const weights = layerWeights(
     model,
     rig.timing.world,
-    (_, name, shape) =>
-      name.endsWith('Scales')
-        ? tensors.scales(shape)
-        : tensors.filled(name.endsWith('Bias') ? 'bf16' : dtype, shape, 'weights'),
+    (_, part, shape) => tensors.weights(part, shape, dtype),
     { weights: router },
     dtype,
   );
