@@ -13,7 +13,7 @@ interface Part {
 
 const ceilings = {
   base: 1_060,
-  lang: 10_690,
+  lang: 10_660,
   gpu: 19_450,
   net: 11_300,
   moe: 18_720,
@@ -31,7 +31,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: filesOf(`src/${room}`, '.ts'), ceiling },
   })),
-  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_690 },
+  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_640 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_770 },
 ];
 const pages: Part = {

@@ -73,18 +73,12 @@ function header(module: IrModule): string {
 }
 
 function print(of: Printed): string {
-  const {
-    module,
-    pruned: { body },
-    prelude,
-    options,
-    isReserved,
-  } = of;
+  const { module, pruned, prelude, options, isReserved } = of;
   const { entry, maxThreads, cluster } = module;
   const offsets = new Offsets(isReserved);
   const scopes = new Scopes((name) => isReserved(name) || offsets.names.includes(name), offsets);
   const expressions = new Expressions(prelude, scopes);
-  const held = heldSums(body);
+  const held = heldSums(pruned.body);
   const effects = effectsOf(prelude, expressions, scopes, { inCluster: cluster > 1, held });
   const writer = new Writer(module.sources, options.lineDirectives ?? true);
   const statements = new Statements(writer, scopes, expressions, effects);
@@ -98,7 +92,7 @@ function print(of: Printed): string {
   });
   params.push('u32 rank');
   writer.indented(() => declareShared(of, scopes, statements));
-  statements.body(body);
+  statements.body(pruned.body);
   const oneLine = params.join(', ');
   const list = oneLine.length > 90 ? `\n    ${params.join(',\n    ')}` : oneLine;
   // One block a multiprocessor is promised: without a second number ptxas picks an occupancy by itself and would

@@ -254,18 +254,15 @@ export class Statements {
     const [first, ...rest] = statement.init;
     // The head of a C++ loop declares variables of one type only. Other loops get a scope around them, which declares
     // all.
-    const hoisted = rest.length > 0 ? statement.init : [];
     this.#scopes.enter();
-    if (hoisted.length > 0) {
+    if (rest.length > 0) {
       writer.line('{');
       writer.indented(() => {
-        for (const inner of hoisted) this.#statement(inner);
+        for (const inner of statement.init) this.#statement(inner);
         this.#loop(statement, '');
       });
       writer.line('}');
-    } else {
-      this.#loop(statement, first === undefined ? '' : this.#simple(first));
-    }
+    } else this.#loop(statement, first === undefined ? '' : this.#simple(first));
     this.#scopes.leave();
   }
 

@@ -80,13 +80,8 @@ function conversion(to: IrType, text: string, from: IrType): string {
 /** Both operands with one type: a constant takes the other's. */
 export function unify(ctx: Context, node: Node, left: Argument, right: Argument): readonly [Expr, Expr] {
   if (left.value.kind === 'literal' && right.value.kind === 'literal') {
-    const types = [left, right].map((side) =>
-      side.value.kind === 'literal' ? ownType(side.value.value) : build.u32,
-    );
-    const preferred = [build.f32, build.u64, build.i32].find((type) =>
-      types.some((other) => build.sameType(type, other)),
-    );
-    const type = preferred ?? build.u32;
+    const types = [ownType(left.value.value), ownType(right.value.value)];
+    const type = [build.f32, build.u64, build.i32].find((one) => types.includes(one)) ?? build.u32;
     return [literal(ctx, left.node, left.value, type), literal(ctx, right.node, right.value, type)];
   }
   if (left.value.kind === 'literal') {

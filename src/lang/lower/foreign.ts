@@ -77,11 +77,7 @@ export function broken(
   params: ReadonlyMap<Variable, string>,
 ): Breach[] {
   const found: Breach[] = [];
-  const done: Record<Listed, Set<string>> = {
-    reads: new Set(),
-    writes: new Set(),
-    orders: new Set(),
-  };
+  const done: Record<Listed, Set<string>> = { reads: new Set(), writes: new Set(), orders: new Set() };
   const origins = new Origins(params);
   walkStatements(twin, (stmt) => {
     origins.follow(stmt);
@@ -90,20 +86,15 @@ export function broken(
     if (says.warp && effect.op.startsWith('warp.')) return;
     const { alone } = operations[effect.op];
     if (alone === undefined) {
-      found.push({
-        span,
-        message: `has a twin with g.${effect.op}, which involves more than its own thread`,
-      });
+      const message = `has a twin with g.${effect.op}, which involves more than its own thread`;
+      found.push({ span, message });
       return;
     }
     const does = (what: Listed, of: string): void => {
       done[what].add(of);
-      if (!says[what].some((one) => one === of)) {
-        found.push({
-          span,
-          message: `${verbs[what]} ${of} here, but its effects do not say so: add it to ${what}`,
-        });
-      }
+      if (says[what].some((one) => one === of)) return;
+      const message = `${verbs[what]} ${of} here, but its effects do not say so: add it to ${what}`;
+      found.push({ span, message });
     };
     for (const [operand, accesses] of Object.entries(alone)) {
       const params = origins.ofOperand(effect, operand);

@@ -102,36 +102,23 @@ function pure(name: PureFunction): Lowering {
 
 const lanesOf = (name: MemoryName): number => 16 / byteSize[name];
 
-function packLanes(call: Call, of: MemoryName): Expr[] {
+const listed = (call: Call, items: readonly Value[], of: MemoryName, type: IrType): readonly Expr[] =>
+  items.map((value) => valueAs(call.ctx, { ...call.arg(1), value }, type, `for a lane of ${of}`));
+
+function packLanes(call: Call, of: MemoryName): readonly Expr[] {
   const { node, value } = call.arg(1);
   const count = lanesOf(of);
-  const fits = (length: number): void => {
-    if (length !== count) {
-      call.fail('HK305', `a v16 has ${count} lanes of ${of}, but ${length} are given`, node);
-    }
-  };
-  const inRegisters = build.valueType(heldName(of));
-  if (value.kind === 'registers') {
-    fits(value.length);
-    const type = build.valueType(value.of);
-    const converts = value.of === 'f32' && ['bf16', 'f16', 'e4m3'].includes(of);
-    if (!converts && !build.sameType(type, inRegisters)) {
-      call.fail('HK301', `lanes of ${of} cannot be filled from ${value.of} registers`, node);
-    }
-    return Array.from({ length: count }, (_, index) => ({
-      kind: 'register',
-      type,
-      array: value.variable,
-      index,
-    }));
-  }
-  if (value.kind !== 'list') {
+  const held = heldName(of);
+  if (value.kind !== 'list' && value.kind !== 'registers')
     return call.fail('HK305', `the lanes must be an array of ${count} values, or a register array`, node);
-  }
-  fits(value.items.length);
-  return value.items.map((item) =>
-    valueAs(call.ctx, { node, value: item }, inRegisters, `for a lane of ${of}`),
-  );
+  const given = value.kind === 'list' ? value.items.length : value.length;
+  if (given !== count) call.fail('HK305', `a v16 has ${count} lanes of ${of}, but ${given} are given`, node);
+  if (value.kind === 'list') return listed(call, value.items, of, build.valueType(held));
+  const { of: from, variable: array } = value;
+  if (from !== held && !(from === 'f32' && ['bf16', 'f16', 'e4m3'].includes(of)))
+    call.fail('HK301', `lanes of ${of} cannot be filled from ${from} registers`, node);
+  const type = build.valueType(from);
+  return Array.from({ length: count }, (_, index) => ({ kind: 'register', type, array, index }));
 }
 
 const values: Readonly<Record<Exclude<Functions, typeof unroll>, Lowering>> = {
@@ -181,10 +168,10 @@ const values: Readonly<Record<Exclude<Functions, typeof unroll>, Lowering>> = {
         `the lanes must be an array of ${count} f32, which make 32 bits of ${of}`,
         node,
       );
-    const lanes = value.items.map((item) =>
-      valueAs(call.ctx, { node, value: item }, build.f32, `for a lane of ${of}`),
-    );
-    return expression({ kind: 'pack', type: build.u32, of, lanes });
+    return expression({
+      ...{ kind: 'pack', type: build.u32, of },
+      lanes: listed(call, value.items, of, build.f32),
+    });
   },
 
   shared(call) {

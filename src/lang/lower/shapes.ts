@@ -16,15 +16,8 @@ export function indexShape(call: Call, pointer: Expr, { of, extents }: Shape): V
   const indexed = extents.slice(0, indices.length);
   const rest = extents.slice(indices.length);
   const known = indices.every((index) => index.kind === 'const');
-  for (const [i, index] of indices.entries()) {
-    const extent = indexed[i]!;
-    // A field of none is one that this specialisation has not: whatever mentions it does not run.
-    if (index.kind !== 'const' || length === 0) continue;
-    if (Number(index.value) < 0 || Number(index.value) >= extent) {
-      const message = `${names[i]} of ${name} is ${index.value}; it must be from 0 to ${extent - 1}`;
-      call.fail('HK502', message, call.arg(i).node);
-    }
-  }
+  // A field of none is one that this specialisation has not: whatever mentions it does not run.
+  if (length > 0) requireIndices(call, indices, indexed, names, name);
   const value = rowMajor(indices, indexed, rest);
   const checked = known && length > 0;
   const index: Expr = checked
@@ -33,6 +26,22 @@ export function indexShape(call: Call, pointer: Expr, { of, extents }: Shape): V
   const expr: Expr = { kind: 'offset', type: pointer.type, pointer, index };
   if (rest.length === 0) return { kind: 'expr', expr };
   return { kind: 'expr', expr, shape: { of: { ...of, before: of.before + indices.length }, extents: rest } };
+}
+
+/** Requires that indices which the compiler knows are within their dimensions. */
+function requireIndices(
+  call: Call,
+  indices: readonly Expr[],
+  extents: readonly number[],
+  names: readonly string[],
+  of: string,
+): void {
+  for (const [i, index] of indices.entries()) {
+    const most = extents[i]! - 1;
+    if (index.kind !== 'const' || (Number(index.value) >= 0 && Number(index.value) <= most)) continue;
+    const message = `${names[i]} of ${of} is ${index.value}; it must be from 0 to ${most}`;
+    call.fail('HK502', message, call.arg(i).node);
+  }
 }
 
 /** The offset of an element, as u32: ((i · J + j) · K + k) times the elements of one such part. */
@@ -100,11 +109,7 @@ function element(call: Call, pointer: Expr, tile: Tile): Value {
   call.expect('row, column');
   const indices = [call.oneOf(0, 'u32', 'i32'), call.oneOf(1, 'u32', 'i32')] as const;
   const extents = [tile.rows, tile.columns];
-  for (const [i, index] of indices.entries()) {
-    if (index.kind !== 'const' || (Number(index.value) >= 0 && Number(index.value) < extents[i]!)) continue;
-    const message = `${dimensions[i]} of the tile ${showTile(tile)} is ${index.value}; it must be from 0 to ${extents[i]! - 1}`;
-    call.fail('HK502', message, call.arg(i).node);
-  }
+  requireIndices(call, indices, extents, dimensions, `the tile ${showTile(tile)}`);
   const [row, column] = indices.map((index) => build.convert(build.u32, index)) as [Expr, Expr];
   const value = swizzledIndex(build.binary('+', times(row, tile.columns), column), tile);
   const index = checked(tile, value, indices, dimensions, extents);
