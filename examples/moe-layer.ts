@@ -1,6 +1,5 @@
 /**
- * A whole Mixture-of-Experts layer: router, dispatch, experts, combine and a shared expert, in two micro-batches of which one
- * computes while the other's rows travel. On 2 GPUs of this machine, or on as many simulated ones.
+ * A whole Mixture-of-Experts layer: router, dispatch, experts, combine and a shared expert. On 2 GPUs of this machine, or on as many simulated ones.
  */
 import { emptyTensor, MoeLayer, type MoeModel, read, tensorFrom, World } from 'heddle';
 
@@ -33,7 +32,6 @@ export const results = await World.local({ ranks }, async (world) => {
     },
     sharedExperts: { gateUp: weights(20, [2 * inner, hidden]), down: weights(21, [hidden, inner]) },
     router: { weights: weights(30, [experts, hidden]) },
-    microBatches: 2,
   });
   if (rank === 0) console.log(`carried by ${layer.family}: ${layer.why}`);
 

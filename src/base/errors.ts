@@ -115,16 +115,30 @@ export class RankMaskedError extends HeddleError {
   }
 }
 
-/** Ranks that are left agree, all alike, that the rounds of a layer from one on do not count: what was done there is to be done again. */
+/** A forward of one of the layers that share an ExpertParallel. */
+export interface LayerForward {
+  /** Which of its layers, from 0, in the order in which they were added. */
+  readonly layer: number;
+  /** From 1. */
+  readonly forward: number;
+}
+
+/** Ranks that are left agree, all alike, that rounds from one on do not count, of whichever layers: what was done there is to be done again. */
 export class RepeatRoundsError extends HeddleError {
   constructor(
     /** All ranks that the world leaves out by now. */
     readonly ranks: readonly number[],
     /** The first round that does not count, from 1. */
     readonly round: number,
+    /** Whose round that is. Null where rounds came of graphs, which the host does not see: they repeat what they captured. */
+    readonly from: LayerForward | null = null,
   ) {
     const without = ranks.length === 0 ? 'all ranks are still here' : `without ranks ${ranks.join(', ')}`;
-    super('HEDDLE_REPEAT', `rounds from ${round} on do not count, on any rank: run them again (${without})`);
+    const of = from === null ? '' : `, forward ${from.forward} of layer ${from.layer},`;
+    super(
+      'HEDDLE_REPEAT',
+      `rounds from ${round}${of} on do not count, on any rank: run them again (${without})`,
+    );
   }
 }
 

@@ -251,7 +251,7 @@ const addLayer = (bench: Command) =>
       },
       help: `Times in µs (simulated: steps), medians of the slowest rank in CUDA graphs. First each part by itself: router, dispatch and
 combine back to back with all that they round and add up (d + c), plan, experts, shared expert.
-Then the layer: one phase after another; with the shared expert beside the others, where there is one; in two micro-batches; one phase after another by the one-sided
+Then the layer: one phase after another; with the shared expert beside the others, where there is one; in two chunks; one phase after another by the one-sided
 family, where another carries the layer; and with NCCL's sends and receives of as many rows, whose counts the host knows, in
 place of dispatch and combine. tokens/s is of all ranks and the fastest way; 'exposed' is the part of the fastest way's time that
 neither router nor experts use. 'memory' is how long rank 0 reads the weights of its experts and its shared one at the rate of plain loads, 'cores' how long its tensor

@@ -223,6 +223,8 @@ export interface Stream {
   wait(event: Event): void;
   /** Resolves when everything enqueued so far is done. */
   synchronize(): Promise<void>;
+  /** Whether what is enqueued now becomes part of a graph, also by way of another stream's capture. */
+  readonly capturing: boolean;
   /** Records what is enqueued until `endCapture` instead of running it (launches, copies, fills; no copyOut). */
   beginCapture(): void;
   /** The work that was enqueued since `beginCapture`, as one piece. */

@@ -10,9 +10,16 @@ export {
   gemms,
 } from './experts/mlp.js';
 export type { MlpWeights } from './experts/products.js';
-export { type LayerParts, MicroBatch } from './micro-batch.js';
-export { layerInside, MoeLayer } from './moe-layer.js';
-export type { MoeLayerOptions, MoeLayerSizes } from './moe-options.js';
+export { LayerBuffers } from './layer-buffers.js';
+export type { LayerRound } from './layer-round.js';
+export { type ForwardOptions, layerInside, MoeLayer, type SharingLayerOptions } from './moe-layer.js';
+export type {
+  LayerBuffersOptions,
+  MoeLayerOptions,
+  MoeLayerSizes,
+  MoeLayerWeights,
+  SharingOptions,
+} from './moe-options.js';
 export { type MoveOptions, MovingWeights } from './moving-weights.js';
 export { ExpertParallel, roundsInside } from './rounds/expert-parallel.js';
 export type { Combining, Dispatched, Received } from './rounds/in-flight.js';
@@ -23,9 +30,10 @@ export {
   requireCombineOutput,
   requireDispatchInputs,
 } from './rounds/inputs.js';
-export type { Statistics } from './rounds/layer-table.js';
+export { LayerTable, type Statistics } from './rounds/layer-table.js';
 export { leastWindowBytes, type MemoryOptions, type MemoryPart, type MemoryUse } from './rounds/memory.js';
 export { type ExpertParallelOptions, fp8, mxfp8, type Row, row } from './rounds/options.js';
+export { Scratch } from './rounds/scratch.js';
 export * from './rounds/tensor.js';
 export * from './rounds/tuned.js';
 export { latestRank, type Waits } from './rounds/waits.js';

@@ -3,38 +3,51 @@
  * can be captured as a graph; what overlaps is said by streams and by the order of launches, never by a wait of the host.
  */
 
-import { ArgumentError, DisposedError, HeddleError, RepeatRoundsError } from '../base/errors.js';
+import { ArgumentError, DisposedError, HeddleError, requireInteger, requireObject } from '../base/errors.js';
 import { requireStream, type Stream } from '../gpu/index.js';
 import { World } from '../net/world/index.js';
-import { expertsShapeOf } from './experts/experts-options.js';
 import { type Placement, requireSamePlaces } from './layer/index.js';
-import { type Keep, MicroBatch } from './micro-batch.js';
-import { layerMemory } from './moe-memory.js';
+import { buffersInside, keeping, LayerBuffers } from './layer-buffers.js';
+import { LayerRound } from './layer-round.js';
+import { modelMemory } from './moe-memory.js';
 import {
   type LayerPlan,
-  layerPlanOf,
   type MoeLayerOptions,
   type MoeLayerSizes,
   requireLayerWeights,
+  type SharingOptions,
+  setPlanOf,
+  sharingPlanOf,
 } from './moe-options.js';
 import { type MoveOptions, MovingWeights } from './moving-weights.js';
-import { alignRounds, ExpertParallel, roundsInside } from './rounds/expert-parallel.js';
-import type { Statistics } from './rounds/layer-table.js';
+import type { LayerTable, Statistics } from './rounds/layer-table.js';
 import { type MemoryUse, memoryFor } from './rounds/memory.js';
-import { layerOf } from './rounds/options.js';
 import { requireVectors, type Tensor, wrap } from './rounds/tensor.js';
 import { everywhere, type Undo, undoAll, undoing } from './rounds/undoing.js';
-import { readWaits, type Waits } from './rounds/waits.js';
+import type { Waits } from './rounds/waits.js';
 import { routerShapeOf } from './router/index.js';
-import { SharedExpert } from './shared-expert.js';
+
+/** A layer over buffers that it shares with others. */
+export interface SharingLayerOptions extends SharingOptions {
+  readonly buffers: LayerBuffers;
+}
+
+/** How a forward goes through the buffers. */
+export interface ForwardOptions {
+  /**
+   * Into how many parts the tokens are cut, a round each: the same number on every rank, whatever it brings. Default 1. More tokens than
+   * `maxTokens` need more.
+   */
+  readonly chunks?: number;
+}
 
 /** The inside of a layer. */
 interface Inside {
-  readonly batches: readonly MicroBatch[];
-  /** Null where the model has no shared expert. */
-  readonly shared: SharedExpert | null;
-  /** Null where there is one micro-batch. */
-  readonly beside: ReturnType<typeof besideOf> | null;
+  readonly buffers: LayerBuffers;
+  readonly plan: LayerPlan;
+  readonly table: LayerTable;
+  /** For each lane of the buffers. */
+  readonly rounds: readonly LayerRound[];
 }
 
 let insideOf: (layer: MoeLayer) => Inside;
@@ -50,87 +63,114 @@ export class MoeLayer {
   /** The family of kernels that carries rows, and why it was chosen. */
   readonly family: string;
   readonly why: string;
-  /** The memory of this rank that the layer allocated; its weights are the caller's. */
-  readonly memory: MemoryUse;
-  readonly #hidden: number;
-  readonly #maxTokens: number;
+  /** What the layer shares with others, or has to itself. */
+  readonly buffers: LayerBuffers;
   readonly #inside: Inside;
   readonly #undo: Undo;
   /** Null where experts were not placed. */
   readonly #moving: MovingWeights | null;
   #disposed = false;
 
-  private constructor(
-    world: World,
-    plan: LayerPlan,
-    { maxTokens, experts }: MoeLayerOptions,
-    inside: Inside,
-    undo: Undo,
-  ) {
-    const { ep } = inside.batches[0]!.parts;
-    this.family = ep.family;
-    this.why = ep.why;
-    this.memory = layerMemory(plan, world, ep.memory);
-    this.#hidden = plan.model.hidden;
-    this.#maxTokens = maxTokens;
+  private constructor(inside: Inside, { experts }: MoeLayerOptions | SharingLayerOptions, undo: Undo) {
+    const { buffers, table } = inside;
+    this.family = buffers.family;
+    this.why = buffers.why;
+    this.buffers = buffers;
     this.#inside = inside;
     this.#undo = undo;
     const { gateUp, down, gateUpScales, downScales, gateUpBias, downBias } = experts;
     const all = [gateUp, down, gateUpScales, downScales, gateUpBias, downBias].filter(
       (tensor) => tensor !== undefined,
     );
-    this.#moving = ep.placement && new MovingWeights(world, all, ep.placement);
+    this.#moving = table.placement && new MovingWeights(buffersInside(buffers).world, all, table.placement);
   }
 
   /**
-   * Creates windows, compiles kernels, checks the weights. Every rank of the world calls it with the same options. Where one rank cannot
-   * have what it needs, all throw, and nothing is left.
+   * Checks the weights and binds them to buffers: those that are given, or its own. Every rank of the world calls it with the same options,
+   * and creates layers in the same order. Where one rank cannot have what it needs, all throw, and nothing is left.
    */
-  static async create(world: World, options: MoeLayerOptions): Promise<MoeLayer> {
+  static async create(world: World, options: MoeLayerOptions | SharingLayerOptions): Promise<MoeLayer> {
     if (!(world instanceof World))
       throw new ArgumentError('world', world, 'what World.local or World.join gives');
-    const plan = layerPlanOf(options);
+    requireObject('options', options);
+    const { buffers: given } = options;
+    if (given !== undefined && !(given instanceof LayerBuffers))
+      throw new ArgumentError('buffers', given, 'what LayerBuffers.create gives');
+    const plan =
+      given === undefined
+        ? setPlanOf(options as MoeLayerOptions)
+        : sharingPlanOf(buffersInside(given).plan, options as SharingLayerOptions);
     requireLayerWeights(plan, options, world);
-    // Refused now, and not when there are windows.
     routerShapeOf(plan.model, options.router);
-    expertsShapeOf(layerOf(world.ranks, plan.carrier), world.rank, plan.planned(world.ranks));
     return undoing(async (undo) => {
-      const keep: Keep = (part) => {
-        undo.push(() => part.dispose());
-        return part;
-      };
-      const eps: ExpertParallel[] = [];
-      for (let n = 0; n < plan.microBatches; n++)
-        eps.push(keep(await ExpertParallel.create(world, plan.carrier)));
-      const make = () => insideFor(world, eps, plan, options, keep);
-      return new MoeLayer(world, plan, options, await everywhere(world, 'creating an MoeLayer', make), undo);
+      const keep = keeping(undo);
+      const buffers = given ?? keep(await LayerBuffers.create(world, ofBuffers(options as MoeLayerOptions)));
+      const inside = buffersInside(buffers);
+      const { ep, lanes } = inside;
+      const made = await everywhere(world, 'creating an MoeLayer', async () => {
+        const table = await ep.addLayer(options.placement);
+        undo.push(() => ep.removeLayer(table));
+        const rounds: LayerRound[] = [];
+        for (const lane of lanes)
+          rounds.push(await LayerRound.create(inside, lane, table, plan, options, keep));
+        return { table, rounds };
+      });
+      return new MoeLayer({ buffers, plan, ...made }, options, undo);
     });
   }
 
-  /** The memory of each rank that `create` would take, whether or not there is a GPU here. */
-  static memory(options: MoeLayerSizes & { readonly ranks: number }): MemoryUse {
-    const plan = layerPlanOf(options);
-    const { ranks } = options;
-    return layerMemory(plan, { ranks, rank: 0 }, memoryFor({ ...plan.carrier, ranks }));
+  /**
+   * The memory of each rank that `create` would take, whether or not there is a GPU here. `layers`: that of a model of so many layers over
+   * one set of buffers, with their weights.
+   */
+  static memory(options: MoeLayerSizes & { readonly ranks: number; readonly layers?: number }): MemoryUse {
+    const plan = setPlanOf(options);
+    const { ranks, layers } = options;
+    const carrier = memoryFor({ ...plan.carrier, ranks });
+    return modelMemory(plan, { ranks, rank: 0 }, carrier, layers);
+  }
+
+  /** Forwards of this layer that have begun. Where some are to be repeated, it goes back to the last that counts. */
+  get forwards(): number {
+    return this.#inside.table.forwards;
+  }
+
+  /** The memory of this rank that the layer's buffers take; its weights are the caller's. */
+  get memory(): MemoryUse {
+    return this.buffers.memory;
   }
 
   /**
    * out = Σ weight · expert(x) over each token's experts, and what the shared expert makes of it. Both are bf16
    * [tokens, hidden], and do not overlap. Every rank calls it, with as many tokens as it likes.
    */
-  forward(x: Tensor, out: Tensor, stream: Stream): void {
+  forward(x: Tensor, out: Tensor, stream: Stream, { chunks = 1 }: ForwardOptions = {}): void {
     requireStream('stream', stream);
     if (this.#disposed) throw new DisposedError('this MoeLayer');
-    requireVectors('x', x, ['bf16'], [[0, this.#maxTokens], this.#hidden]);
-    requireVectors('out', out, ['bf16'], [x.shape[0]!, this.#hidden]);
+    const { plan, table } = this.#inside;
+    const { hidden } = plan.model;
+    requireInteger('chunks', chunks, 1, mostChunks);
+    requireVectors('x', x, ['bf16'], [[0, Infinity], hidden]);
+    const [tokens = 0] = x.shape;
+    const fewest = Math.ceil(tokens / plan.maxTokens);
+    if (fewest > chunks)
+      throw new ArgumentError(
+        'chunks',
+        chunks,
+        `at least ${fewest}, the same number on every rank: ${tokens} tokens are more than maxTokens, ${plan.maxTokens} a round`,
+      );
+    requireVectors('out', out, ['bf16'], [tokens, hidden]);
     // Some rows of `out` are written while others of `x` are still to be read.
     if (x.data < out.data + out.bytes && out.data < x.data + x.bytes)
       throw new ArgumentError('out.data', out.data, 'memory that does not overlap x');
-    const { batches, shared } = this.#inside;
-    const [first, second] = batches;
-    shared?.begin(x, out, stream);
-    if (second === undefined) this.#one(first!, x, out, stream);
-    else this.#two(first!, second, x, out, stream);
+    const { forwards } = table;
+    table.cut(chunks);
+    try {
+      this.#run(chunksOf(x, out, chunks), stream);
+    } catch (error) {
+      table.goBack(forwards + 1);
+      throw error;
+    }
   }
 
   /**
@@ -152,7 +192,7 @@ export class MoeLayer {
     const { moving, now } = this.#requirePlaced('place');
     requireSamePlaces(placement, now);
     moving.requireHeld(placement);
-    for (const ep of this.#eps) ep.place(placement, stream);
+    this.#inside.table.place(placement, stream);
   }
 
   /**
@@ -169,47 +209,22 @@ export class MoeLayer {
   async statistics(stream: Stream): Promise<Statistics> {
     requireStream('stream', stream);
     this.#requirePlaced('statistics');
-    const all: Statistics[] = [];
-    for (const ep of this.#eps) all.push(await ep.statistics(stream));
-    const sum = (of: keyof Statistics): number[] =>
-      all[0]![of].map((_, expert) => all.reduce((total, one) => total + one[of][expert]!, 0));
-    return { routed: sum('routed'), dropped: sum('dropped') };
+    return this.#inside.table.statistics(stream);
   }
 
-  /** How long the ranks' kernels waited for each other (`waits: true`): as that of ExpertParallel, of all micro-batches together. */
+  /** How long the ranks' kernels waited for each other (`waits: true`): as that of ExpertParallel. */
   async waits(stream: Stream): Promise<Waits> {
     requireStream('stream', stream);
     if (this.#disposed) throw new DisposedError('this MoeLayer');
-    const rounds = this.#eps.flatMap((ep) => roundsInside(ep).map(({ loaded }) => loaded));
-    return readWaits(this.#eps[0]!.world, rounds, stream);
+    return buffersInside(this.buffers).ep.waits(stream);
   }
 
-  /**
-   * As that of ExpertParallel: throws RankLostError where a kernel gave up waiting for a rank. With `onLoss: 'mask'` it throws
-   * RepeatRoundsError instead, once, whose `round` is the first forward that does not count.
-   */
+  /** As that of the layer's buffers. */
   async synchronize(stream: Stream): Promise<void> {
-    let repeated = false;
-    // Until none of them says so: while one is asked, another rank may be lost, of which those before it have still to tell.
-    while (await this.#mustRepeat(stream)) repeated = true;
-    if (repeated) throw new RepeatRoundsError(this.#eps[0]!.world.masked, alignRounds(this.#eps) + 1);
+    await this.buffers.synchronize(stream);
   }
 
-  /** Waits for all micro-batches; whether rounds of one are to be repeated, since ranks were left out. */
-  async #mustRepeat(stream: Stream): Promise<boolean> {
-    let repeats = false;
-    for (const ep of this.#eps) {
-      try {
-        await ep.synchronize(stream);
-      } catch (error) {
-        if (!(error instanceof RepeatRoundsError)) throw error;
-        repeats = true;
-      }
-    }
-    return repeats;
-  }
-
-  /** Frees what the layer allocated, when every rank has come here. */
+  /** Frees what the layer allocated. Where its buffers are its own, that is when every rank has come here. */
   async dispose(): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
@@ -217,13 +232,9 @@ export class MoeLayer {
     await undoAll(this.#undo);
   }
 
-  get #eps(): ExpertParallel[] {
-    return this.#inside.batches.map(({ parts }) => parts.ep);
-  }
-
   #requirePlaced(call: string): { readonly moving: MovingWeights; readonly now: Placement } {
     if (this.#disposed) throw new DisposedError('this MoeLayer');
-    const now = this.#eps[0]!.placement;
+    const now = this.#inside.table.placement;
     if (this.#moving !== null && now !== null) return { moving: this.#moving, now };
     throw new HeddleError(
       'HEDDLE_NOT_PLACED',
@@ -231,72 +242,76 @@ export class MoeLayer {
     );
   }
 
-  #one(batch: MicroBatch, x: Tensor, out: Tensor, stream: Stream): void {
-    batch.begin(x, stream);
-    batch.receive(stream);
-    batch.experts(stream);
-    this.#inside.shared?.end(stream);
-    batch.finish(out, stream);
-  }
-
   /**
-   * The second half of the tokens on a stream of its own. Kernels that wait for peers may fill a GPU, and two of them, in
-   * different orders on two ranks, would wait for each other's sends. So they come one after another, everywhere in the
-   * same order: first's dispatch, second's dispatch, first's combine, second's combine.
+   * Chunk after chunk, in the lanes by turns. With two lanes every other chunk has a stream of its own. Kernels that wait for peers may
+   * fill a GPU, and two of them, in different orders on two ranks, would wait for each other's sends. So each of them waits for the
+   * one before it, in an order that is the same everywhere: dispatch 0, dispatch 1, combine 0, dispatch 2, combine 1 …
    */
-  #two(first: MicroBatch, second: MicroBatch, x: Tensor, out: Tensor, stream: Stream): void {
-    const { stream: own, event } = this.#inside.beside!;
-    const half = Math.ceil(x.shape[0]! / 2);
-    const then = (before: Stream, name: keyof typeof event, behind: Stream): void => {
-      before.record(event[name]);
-      behind.wait(event[name]);
+  #run(chunks: readonly Chunk[], stream: Stream): void {
+    const { rounds } = this.#inside;
+    const { ep, second } = buffersInside(this.buffers);
+    const first = ep.turn;
+    const roundOf = (n: number): LayerRound => rounds[(first + n) % rounds.length]!;
+    const other = chunks.length > 1 ? second : null;
+    const on = (n: number): Stream => (n % 2 === 1 && other !== null ? other.stream : stream);
+    let last = 0;
+    /** Enqueues what waits for peers in chunk n, behind the last that did. */
+    const inOrder = (n: number, enqueue: () => void): void => {
+      if (on(n) !== on(last)) on(n).wait(other![last % 2 === 0 ? 'begun' : 'done']);
+      enqueue();
+      if (other !== null) on(n).record(other[n % 2 === 0 ? 'begun' : 'done']);
+      last = n;
     };
-    then(stream, 'start', own);
-    first.begin(rowsOf(x, 0, half), stream);
-    second.begin(rowsOf(x, half), own);
-    first.receive(stream);
-    then(stream, 'firstReceived', own);
-    second.receive(own);
-    first.experts(stream);
-    then(own, 'secondReceived', stream);
-    this.#inside.shared?.end(stream);
-    first.finish(rowsOf(out, 0, half), stream);
-    second.experts(own);
-    then(stream, 'firstFinished', own);
-    second.finish(rowsOf(out, half), own);
-    then(own, 'end', stream);
+    const begin = (n: number): void => {
+      const { x, out } = chunks[n]!;
+      roundOf(n).beginShared(x, out, on(n));
+      roundOf(n).begin(x, on(n));
+    };
+    const receive = (n: number): void => inOrder(n, () => roundOf(n).receive(on(n)));
+    const ahead = Math.min(rounds.length, chunks.length);
+    if (other !== null) {
+      stream.record(other.begun);
+      other.stream.wait(other.begun);
+    }
+    for (let n = 0; n < ahead; n++) begin(n);
+    for (let n = 0; n < ahead; n++) receive(n);
+    for (const [n, { out }] of chunks.entries()) {
+      roundOf(n).runExperts(on(n));
+      roundOf(n).endShared(on(n));
+      inOrder(n, () => roundOf(n).finish(out, on(n)));
+      if (n + ahead >= chunks.length) continue;
+      begin(n + ahead);
+      receive(n + ahead);
+    }
+    if (other !== null) {
+      other.stream.record(other.done);
+      stream.wait(other.done);
+    }
   }
 }
 
-/** Makes what a rank has for itself, beside what carries its rows. */
-async function insideFor(
-  world: World,
-  eps: readonly ExpertParallel[],
-  plan: LayerPlan,
-  options: MoeLayerOptions,
-  keep: Keep,
-): Promise<Inside> {
-  const batches: MicroBatch[] = [];
-  for (const ep of eps) batches.push(await MicroBatch.create(ep, plan, options, keep));
-  const { sharedExperts } = options;
-  const shared =
-    sharedExperts === undefined ? null : await SharedExpert.create(world, plan, sharedExperts, keep);
-  return { batches, shared, beside: eps.length === 1 ? null : besideOf(world, keep) };
+/** The most chunks of a forward. */
+const mostChunks = 2 ** 16;
+
+interface Chunk {
+  readonly x: Tensor;
+  readonly out: Tensor;
 }
 
-/** Makes what two micro-batches need beside the caller's stream. */
-function besideOf({ device }: World, keep: Keep) {
-  const event = () => keep(device.createEvent());
-  return {
-    stream: keep(device.createStream()),
-    event: {
-      ...{ start: event(), firstReceived: event(), secondReceived: event() },
-      ...{ firstFinished: event(), end: event() },
-    },
-  };
+/** Cuts tokens into parts that differ by a token at most. */
+function chunksOf(x: Tensor, out: Tensor, chunks: number): Chunk[] {
+  const tokens = x.shape[0]!;
+  return Array.from({ length: chunks }, (_, n) => {
+    const [start, end] = [n, n + 1].map((i) => Math.floor((i * tokens) / chunks)) as [number, number];
+    return { x: rowsOf(x, start, end), out: rowsOf(out, start, end) };
+  });
 }
 
-/** Rows from `start` on. */
-function rowsOf({ data, dtype, shape: [rows = 0, columns = 0] }: Tensor, start: number, end = rows): Tensor {
+/** The options of a layer that are its buffers'. */
+function ofBuffers({ sharedExperts: _, router: __, buffers: ___, ...options }: MoeLayerOptions) {
+  return options;
+}
+
+function rowsOf({ data, dtype, shape: [, columns = 0] }: Tensor, start: number, end: number): Tensor {
   return wrap(data + start * columns * 2, dtype, [end - start, columns]);
 }

@@ -1,5 +1,6 @@
-/** The memory of a rank that an MoE layer takes beside its weights. */
+/** The memory of a rank that layers take: their buffers; and for a whole model their weights. */
 
+import { requireInteger } from '../base/errors.js';
 import { expertsShapeOf } from './experts/experts-options.js';
 import { evenRows, rowsOfPlan, sortsRows, sumsOfParts } from './experts/index.js';
 import { usualMultiprocessors } from './families/index.js';
@@ -8,9 +9,9 @@ import type { LayerPlan } from './moe-options.js';
 import { type MemoryPart, type MemoryUse, useOf } from './rounds/memory.js';
 import { layerOf } from './rounds/options.js';
 
-/** `carrier`: what the windows and buffers of one micro-batch's ExpertParallel take. */
+/** `carrier`: what the windows and buffers of the ExpertParallel take. */
 export function layerMemory(
-  { model, microBatches, maxTokens, carrier: options, planned: how, weights, gemm }: LayerPlan,
+  { model, rounds, maxTokens, carrier: options, planned: how, weights, gemm }: LayerPlan,
   { ranks, rank }: { readonly ranks: number; readonly rank: number },
   carrier: MemoryUse,
 ): MemoryUse {
@@ -51,7 +52,6 @@ export function layerMemory(
   const own = (purpose: string, bytes: number): MemoryPart => ({ purpose, section: null, bytes });
   const parts = [
     own('router', maxTokens * 4 * (model.experts + 2 * model.topK)),
-    ...carrier.parts,
     own('plan', 4 * ((takesPlans ? 2 : 1) * routes + planned + 2 * shape.experts + 2)),
     own(
       'rows of experts',
@@ -65,5 +65,41 @@ export function layerMemory(
       maxTokens * (ofShared + (sharedInner ? onHopper('all', 1, maxTokens, sharedInner) : 0)),
     ),
   ];
-  return useOf(parts.map((part) => ({ ...part, bytes: part.bytes * microBatches })));
+  return useOf([...carrier.parts, ...parts.map((part) => ({ ...part, bytes: part.bytes * rounds }))]);
+}
+
+/** That of a model's layers over one set of buffers, with their weights; without `layers`, of the buffers alone. */
+export function modelMemory(
+  plan: LayerPlan,
+  { ranks, rank }: { readonly ranks: number; readonly rank: number },
+  carrier: MemoryUse,
+  layers?: number,
+): MemoryUse {
+  const buffers = layerMemory(plan, { ranks, rank }, carrier);
+  if (layers === undefined) return buffers;
+  requireInteger('layers', layers, 1, 1024);
+  const { model, weights, carrier: options } = plan;
+  const { hidden, inner, sharedInner = 0, biases } = model;
+  const layer = layerOf(ranks, options);
+  const matrices = (inner: number): number =>
+    weights === 'fp8'
+      ? 3 * inner * hidden * (1 + 4 / scaleBlock ** 2)
+      : dtypes.bf16.size * 3 * inner * hidden;
+  const { count } = expertsOf(layer, rank);
+  const placement = carrier.parts.find(({ purpose }) => purpose === 'placement')?.bytes ?? 0;
+  const part = (purpose: string, bytes: number): MemoryPart => ({
+    purpose,
+    section: null,
+    bytes: layers * bytes,
+  });
+  return useOf([
+    ...buffers.parts,
+    part(
+      'weights of experts',
+      count * (matrices(inner) + (biases ? dtypes.bf16.size * (2 * inner + hidden) : 0)),
+    ),
+    part('weights of shared experts', sharedInner === 0 ? 0 : matrices(sharedInner)),
+    part('weights of routers', dtypes.bf16.size * model.experts * hidden),
+    { ...part('placement of further layers', placement), bytes: (layers - 1) * placement },
+  ]);
 }

@@ -23,19 +23,19 @@ import {
   requirePlacement,
   scaleBlock,
 } from './layer/index.js';
-import { type ExpertParallelOptions, fp8, row } from './rounds/options.js';
+import { type ExpertParallelOptions, fp8, roundsOf, row } from './rounds/options.js';
 import type { RouterWeights } from './router/index.js';
 
 /** All that the sizes of a layer's memory depend on. */
 export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'capacity'> {
   /** A model that Heddle knows, or its numbers. */
   readonly model: ProfileName | MoeModel;
-  /** The most tokens that this rank, or any other, brings to a forward. */
+  /** The most tokens that this rank, or any other, brings to a round: to a forward, or to each chunk of one. */
   readonly maxTokens: number;
+  /** Rounds in flight, default 1. With 2 the rows of a forward's next chunk travel while experts compute the last one, on a stream of its own. */
+  readonly rounds?: 1 | 2;
   /** Lets the shared expert of up to 512 tokens run beside the routed ones, on a stream of its own. Default true. */
   readonly overlap?: boolean;
-  /** Into how many parts tokens are cut, each on a stream of its own: one's rows travel while the other's are computed. */
-  readonly microBatches?: 1 | 2;
   /**
    * Where experts live; then `experts` are by place, those of empty places too, whatever they hold. Default: each in one place, dealt
    * out in order.
@@ -60,9 +60,8 @@ export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'c
   readonly gemm?: Gemm;
 }
 
-export interface MoeLayerOptions
-  extends MoeLayerSizes,
-    Pick<ExpertParallelOptions, 'sms' | 'waitMs' | 'onLoss' | 'waits'> {
+/** The weights of a layer. */
+export interface MoeLayerWeights {
   /** The weights of this rank's experts, or of its places where there is a placement: [experts here, 2 · inner, hidden] and [experts here, hidden, inner], with scales where they are e4m3. */
   readonly experts: MlpWeights;
   /** The weights of the expert that every token goes to, [2 · inner, hidden] and [hidden, inner], where the model has one. */
@@ -70,14 +69,32 @@ export interface MoeLayerOptions
   readonly router: RouterWeights;
 }
 
+/** The options of buffers, whoever's they are. */
+export interface LayerBuffersOptions
+  extends MoeLayerSizes,
+    Pick<ExpertParallelOptions, 'sms' | 'waitMs' | 'onLoss' | 'waits'> {}
+
+/** A layer with buffers of its own. */
+export interface MoeLayerOptions extends LayerBuffersOptions, MoeLayerWeights {
+  readonly buffers?: undefined;
+}
+
+/** What a layer brings to buffers that it shares with others. */
+export interface SharingOptions extends MoeLayerWeights, Pick<MoeLayerSizes, 'placement'> {
+  /** Default: the buffers' model. It may differ from that in `inner`, `sharedInner`, `activation`, `biases` and `routing`. */
+  readonly model?: ProfileName | MoeModel;
+}
+
 /** One object may be given to `memory` and to `create`. */
-const optionNames: Readonly<Record<keyof MoeLayerOptions | 'ranks', true>> = {
+const optionNames: Readonly<Record<keyof MoeLayerOptions | 'ranks' | 'layers', true>> = {
+  buffers: true,
+  layers: true,
   model: true,
   maxTokens: true,
   alignment: true,
   capacity: true,
   overlap: true,
-  microBatches: true,
+  rounds: true,
   placement: true,
   family: true,
   rows: true,
@@ -93,11 +110,34 @@ const optionNames: Readonly<Record<keyof MoeLayerOptions | 'ranks', true>> = {
   ranks: true,
 };
 
-/** Options that are known to make sense, the model's numbers among them. `maxTokens` and `carrier`, which brings rows, are of one micro-batch. */
-export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>) {
+const sharingNames: Readonly<Record<keyof SharingOptions | 'buffers', true>> = {
+  ...{ buffers: true, model: true, placement: true },
+  ...{ experts: true, sharedExperts: true, router: true },
+};
+
+/** The plan of a layer over buffers with this plan. */
+export function sharingPlanOf(set: LayerPlan, options: SharingOptions): LayerPlan {
+  requireKnown('options', options, sharingNames);
+  const model = options.model === undefined ? set.model : modelOf(options.model);
+  const must = (name: string, value: unknown, of: unknown): never => {
+    throw new ArgumentError(`model.${name}`, value, `${of}, as that of the buffers`);
+  };
+  for (const name of ['hidden', 'experts', 'topK'] as const)
+    if (model[name] !== set.model[name]) must(name, model[name], set.model[name]);
+  const { sharedInner } = set.model;
+  if ((model.sharedInner === undefined) !== (sharedInner === undefined))
+    must('sharedInner', model.sharedInner, sharedInner === undefined ? 'absent' : 'a number');
+  if (options.experts?.gateUp?.dtype === 'e4m3' && set.rows !== 'fp8')
+    throw new ArgumentError('experts.gateUp', 'e4m3', "bf16 over buffers whose rows are not 'fp8'");
+  return { ...set, model };
+}
+
+/** Options that are known to make sense, the model's numbers among them. */
+export function setPlanOf(options: LayerBuffersOptions & Partial<MoeLayerWeights>) {
   requireObject('options', options);
   requireKnown('options', options, optionNames);
-  const { microBatches = 1, family = 'auto', placement } = options;
+  const { family = 'auto', placement } = options;
+  const rounds = roundsOf(options);
   if (placement !== undefined) requirePlacement('placement', placement);
   const model = modelOf(options.model);
   const overlap = requireFlag('overlap', options.overlap ?? true);
@@ -122,10 +162,7 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>) {
   if (gemm === 'cublas' && (model.biases === true || (model.activation ?? 'swiglu') !== 'swiglu'))
     throw new ArgumentError('gemm', gemm, "'heddle', because experts have biases or a clamped SwiGLU");
   if (rows === 'fp8' && gemm === 'cublas') throw new ArgumentError('rows', rows, "'bf16' with gemm 'cublas'");
-  if (microBatches !== 1 && microBatches !== 2)
-    throw new ArgumentError('microBatches', microBatches, '1 or 2');
-  const most = requireInteger('maxTokens', options.maxTokens, microBatches, limits.maxTokens);
-  const maxTokens = Math.ceil(most / microBatches);
+  const maxTokens = requireInteger('maxTokens', options.maxTokens, 1, limits.maxTokens);
   const { experts, topK, hidden } = model;
   const carrier: ExpertParallelOptions = {
     ...{ experts, topK, maxTokens },
@@ -135,7 +172,7 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>) {
     // To the rows that the shared expert makes.
     adds: model.sharedInner !== undefined,
     // Where nothing goes between a send and its receive, one launch is faster.
-    split: microBatches === 2,
+    ...{ rounds, split: rounds === 2 },
     ...(family === 'auto' ? {} : { family }),
     ...onlyGiven(options, 'placement', 'sms', 'waitMs', 'onLoss', 'waits'),
   };
@@ -146,9 +183,9 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>) {
     ...(gemm === 'cublas' && { capacity: Math.ceil((ranks * maxTokens) / alignment) * alignment }),
     ...onlyGiven(options, 'capacity'),
   });
-  return { model, overlap, microBatches, maxTokens, weights, gemm, carrier, planned };
+  return { model, overlap, rounds, maxTokens, rows, weights, gemm, carrier, planned };
 }
-export type LayerPlan = Readonly<ReturnType<typeof layerPlanOf>>;
+export type LayerPlan = Readonly<ReturnType<typeof setPlanOf>>;
 
 /** Requires weights of the model's sizes, for the experts that this rank has. */
 export function requireLayerWeights(

@@ -74,6 +74,7 @@ export async function inWorld(of: Things) {
     launcher.set(name, value);
   const placement = { experts: 4, ranks: 1, places: [0, 1, 2, 3, -1] };
   const placedEp = await heddle.ExpertParallel.create(world, { ...layer, placement, waits: true });
+  const layerOfPlaced = await placedEp.addLayer();
   const plan = await heddle.ExpertsPlan.create(ep);
   const rows = heddle.emptyTensor(device, 'bf16', [plan.rows, 8]);
   const own = heddle.tensorFrom(device, stream, [0, -1, 1, 2], 'i32', [1, 2, 2]);
@@ -210,6 +211,7 @@ export async function inWorld(of: Things) {
     ),
     'ExpertParallel.dispatch': call((a, b) => ep.dispatch(a, b), inputs(), stream),
     'ExpertParallel.addLayer': call((a) => placedEp.addLayer(a), placement),
+    'ExpertParallel.removeLayer': call((a) => placedEp.removeLayer(a), layerOfPlaced),
     'ExpertParallel.place': call((a, b) => placedEp.place(a, b), placement, stream),
     'ExpertParallel.waits': call((a) => placedEp.waits(a), stream),
     'ExpertParallel.statistics': call((a) => placedEp.statistics(a), stream),

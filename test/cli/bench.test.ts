@@ -258,7 +258,7 @@ describe('heddle bench layer', () => {
     expect(Object.keys(three!.parts)).toEqual([
       ...['router', 'dispatch + combine', 'plan', 'experts', 'shared'],
     ]);
-    expect(Object.keys(three!.ways)).toEqual(['in a row', 'beside', 'two micro-batches']);
+    expect(Object.keys(three!.ways)).toEqual(['in a row', 'beside', 'two chunks']);
     // A single token is not cut in two.
     expect(Object.keys(one!.ways)).toEqual(['in a row', 'beside']);
     expectSteps(...Object.values(three!.ways).map(({ median }) => median));
@@ -285,7 +285,7 @@ describe('heddle bench layer', () => {
     expect(await heddle([...layer.slice(0, -2), ...of])).toBe(0);
     const [point] = (JSON.parse(out) as ReportOf<typeof layerBench>).points;
     expect(point).toMatchObject({ family: 'portable', why: 'asked for' });
-    expect(Object.keys(point!.ways)).toEqual(['in a row', 'two micro-batches', 'one-sided, in a row']);
+    expect(Object.keys(point!.ways)).toEqual(['in a row', 'two chunks', 'one-sided, in a row']);
     expect(Object.keys(point!.parts)).not.toContain('shared');
   });
 

@@ -219,6 +219,7 @@ declare global {
   const ExpertsMlp: typeof heddle.ExpertsMlp;
   const ExpertsPlan: typeof heddle.ExpertsPlan;
   const ModelFiles: typeof heddle.ModelFiles;
+  const LayerBuffers: typeof heddle.LayerBuffers;
   const MoeLayer: typeof heddle.MoeLayer;
   const world: heddle.World, ep: heddle.ExpertParallel, plan: heddle.ExpertsPlan;
   const stream: heddle.Stream, streamA: heddle.Stream, streamB: heddle.Stream;

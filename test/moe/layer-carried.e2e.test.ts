@@ -26,14 +26,15 @@ async function expectPlain(
 
 const everywhere: readonly [string, LayerInputs, How][] = [
   ['the shared expert beside the others', deepInputs, {}],
-  ['two micro-batches', deepInputs, { microBatches: 2, alignment: 16 }],
+  ['two chunks', deepInputs, { rounds: 2, chunks: 2, alignment: 16 }],
+  ['four chunks, one in flight', deepInputs, { chunks: 4 }],
 ];
 /** What the layer does by itself, whoever carries it. The race detector has seen its kernels and their order in those above. */
 const once: typeof everywhere = [
   ['no shared expert, uneven ranks', plainInputs, {}],
   ['one phase after another', deepInputs, { overlap: false }],
   ['room for more tokens than run beside others', deepInputs, { maxTokens: 513 }],
-  ['no shared expert, two micro-batches', plainInputs, { microBatches: 2 }],
+  ['no shared expert, three chunks', plainInputs, { rounds: 2, chunks: 3 }],
   ["gpt-oss's experts", gptOssInputs, {}],
 ];
 
@@ -53,7 +54,8 @@ it.each(once)('a layer is what plain code makes of it: %s', async (_, inputs, ho
 
 describe('between 2 nodes of 2 ranks', () => {
   it('hybrid carries a layer by the network, and it races with nothing', async () => {
-    const { layer } = await expectPlain(fourInputs, { family: 'hybrid', microBatches: 2 }, { nodes: 2 });
+    const how = { family: 'hybrid', rounds: 2, chunks: 2 } as const;
+    const { layer } = await expectPlain(fourInputs, how, { nodes: 2 });
     expect(layer.family).toBe('hybrid');
   });
 
@@ -70,7 +72,7 @@ describe('rows that travel as fp8', () => {
 
   it.each<[string, How, number]>([
     ['one-sided', {}, 1],
-    ['portable', { microBatches: 2 }, 1],
+    ['portable', { rounds: 2, chunks: 2 }, 1],
     ['hybrid', { overlap: false }, 2],
   ])('are rounded once, for routed experts only, carried by %s: %j', async (family, how, nodes) => {
     const mode = family === 'one-sided' ? 'checked' : 'fast';
@@ -92,7 +94,7 @@ describe('weights of e4m3', () => {
 
   it.each<[string, How, number]>([
     ['one-sided', {}, 1],
-    ['hybrid', { microBatches: 2 }, 2],
+    ['hybrid', { rounds: 2, chunks: 2 }, 2],
   ])('routed experts and the shared one, carried by %s: %j', async (family, how, nodes) => {
     const runs = await run({ family, rows: 'fp8', ...how }, nodes);
     const outs = runs.map(({ out }) => out);
@@ -109,11 +111,11 @@ describe('weights of e4m3', () => {
   });
 });
 
-test('a graph of a forward gives the same bits, with micro-batches too', async () => {
+test('a graph of a forward gives the same bits, with chunks too', async () => {
   for (const [how, mode] of [
     [{ overlap: false }, 'fast'],
     [{}, 'fast'],
-    [{ microBatches: 2 }, 'checked'],
+    [{ rounds: 2, chunks: 2 }, 'checked'],
   ] as const) {
     const { outs, findings } = await forwards(deepInputs, how, { graph: true, mode });
     expect(findings).toEqual([]);

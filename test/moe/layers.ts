@@ -1,7 +1,7 @@
 /** Small layers, and forwards of them on the checked machine. */
 
 import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
-import type { MoeLayerOptions } from '../../src/moe/index.js';
+import type { ForwardOptions, MoeLayerOptions } from '../../src/moe/index.js';
 import type { MoeModel } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
 import type { LayerInputs } from '../../src/verify/trials/index.js';
@@ -22,11 +22,9 @@ export const plain: MoeModel = {
 export const gptOss: MoeModel = { ...plain, activation: 'clamped-swiglu', biases: true };
 
 export type How = Partial<
-  Pick<
-    MoeLayerOptions,
-    'family' | 'maxTokens' | 'overlap' | 'microBatches' | 'alignment' | 'capacity' | 'rows'
-  >
->;
+  Pick<MoeLayerOptions, 'family' | 'maxTokens' | 'overlap' | 'rounds' | 'alignment' | 'capacity' | 'rows'>
+> &
+  ForwardOptions;
 
 /** Two forwards under a random schedule of the machine; what it found, and what each rank got. */
 export async function forwards(
@@ -39,7 +37,8 @@ export async function forwards(
   }: { nodes?: number; graph?: boolean; mode?: 'checked' | 'fast' } = {},
 ) {
   const ranks = inputs.routed.length;
-  const maxTokens = Math.max(...inputs.routed.map(({ x }) => x.length / inputs.model.hidden));
+  const most = Math.max(...inputs.routed.map(({ x }) => x.length / inputs.model.hidden));
+  const maxTokens = Math.ceil(most / (how.chunks ?? 1));
   const machine = SimMachine.create({
     ranks,
     mode,

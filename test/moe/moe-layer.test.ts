@@ -27,11 +27,11 @@ test('memory is said before there is a layer', async () => {
   const inputs = makeLayer(deep, [2, 2], 5);
   const [memory] = await World.local({ ranks: 2, device: 'sim' }, async (world) => {
     const weights = placeWeights(world, world.device.createStream(), inputs);
-    const layer = await MoeLayer.create(world, { model: deep, maxTokens: 2, microBatches: 2, ...weights });
+    const layer = await MoeLayer.create(world, { model: deep, maxTokens: 1, rounds: 2, ...weights });
     await layer.dispose();
     return layer.memory;
   });
-  const { bytes, parts } = MoeLayer.memory({ model: deep, maxTokens: 2, microBatches: 2, ranks: 2 });
+  const { bytes, parts } = MoeLayer.memory({ model: deep, maxTokens: 1, rounds: 2, ranks: 2 });
   expect(bytes).toBe(parts.reduce((sum, part) => sum + part.bytes, 0));
   const own = (all: typeof parts) => all.filter(({ section }) => section === null);
   expect(own(memory!.parts)).toEqual(own(parts));
@@ -80,38 +80,35 @@ test('the table of docs/moe-layer.md is what the function says', () => {
   }
 });
 
-test.each([1, 2] as const)(
-  'a rank without experts brings tokens all the same: micro-batches %i',
-  async (n) => {
-    const inputs = makeLayer({ ...plain, experts: 2 }, [2, 1, 3], 4);
-    const machine = SimMachine.create({ ranks: 3, mode: 'checked', hostLines: false });
-    const outs = await World.local({ ranks: 3, device: 'sim', sim: machine }, async (world) => {
-      const { device, rank } = world;
-      const stream = device.createStream();
-      const weights = placeWeights({ device, ranks: 3, rank: Math.min(rank, 1) }, stream, inputs);
-      const none = {
-        gateUp: emptyTensor(device, 'bf16', [0, 128, 64]),
-        down: emptyTensor(device, 'bf16', [0, 64, 64]),
-      };
-      const layer = await MoeLayer.create(world, {
-        ...{ model: inputs.model, maxTokens: 4, microBatches: n, ...weights },
-        ...(rank === 2 && { experts: none }),
-      });
-      const { x: own } = inputs.routed[rank]!;
-      const x = tensorFrom(device, stream, own, 'bf16', [own.length / 64, 64]);
-      const out = emptyTensor(device, 'bf16', x.shape);
-      layer.forward(x, out, stream);
-      await layer.synchronize(stream);
-      const rows = layer.memory.parts.find(({ purpose }) => purpose === 'rows of experts')!;
-      const capacity = n * 3 * (4 / n) * 2;
-      expect(rows.bytes).toBe(capacity * 2 * (rank === 2 ? 64 : 128));
-      await layer.dispose();
-      return readBits(out, stream);
+test.each([1, 2] as const)('a rank without experts brings tokens all the same: chunks %i', async (n) => {
+  const inputs = makeLayer({ ...plain, experts: 2 }, [2, 1, 3], 4);
+  const machine = SimMachine.create({ ranks: 3, mode: 'checked', hostLines: false });
+  const outs = await World.local({ ranks: 3, device: 'sim', sim: machine }, async (world) => {
+    const { device, rank } = world;
+    const stream = device.createStream();
+    const weights = placeWeights({ device, ranks: 3, rank: Math.min(rank, 1) }, stream, inputs);
+    const none = {
+      gateUp: emptyTensor(device, 'bf16', [0, 128, 64]),
+      down: emptyTensor(device, 'bf16', [0, 64, 64]),
+    };
+    const layer = await MoeLayer.create(world, {
+      ...{ model: inputs.model, maxTokens: 4 / n, rounds: n, ...weights },
+      ...(rank === 2 && { experts: none }),
     });
-    expect(machine.findings.map(formatFinding)).toEqual([]);
-    expect(compareLayer(64, outs, plainLayer(inputs))).toMatchObject({ different: 0 });
-  },
-);
+    const { x: own } = inputs.routed[rank]!;
+    const x = tensorFrom(device, stream, own, 'bf16', [own.length / 64, 64]);
+    const out = emptyTensor(device, 'bf16', x.shape);
+    layer.forward(x, out, stream, { chunks: n });
+    await layer.synchronize(stream);
+    const rows = layer.memory.parts.find(({ purpose }) => purpose === 'rows of experts')!;
+    const capacity = n * 3 * (4 / n) * 2;
+    expect(rows.bytes).toBe(capacity * 2 * (rank === 2 ? 64 : 128));
+    await layer.dispose();
+    return readBits(out, stream);
+  });
+  expect(machine.findings.map(formatFinding)).toEqual([]);
+  expect(compareLayer(64, outs, plainLayer(inputs))).toMatchObject({ different: 0 });
+});
 
 test.each([{ alignment: 3 }, { capacity: 0 }, { alignment: 16, capacity: 8 }])(
   'a plan that cannot be is refused before there is a window: %j',
@@ -135,7 +132,7 @@ test.each(['logits', 'routes of rows', 'rows that experts made', 'inner rows'])(
       const { device, rank } = world;
       const weights = placeWeights(world, device.createStream(), inputs);
       const create = () =>
-        MoeLayer.create(world, { model: deep, maxTokens: 2, microBatches: 2, waitMs: 1000, ...weights });
+        MoeLayer.create(world, { model: deep, maxTokens: 1, rounds: 2, waitMs: 1000, ...weights });
       const live = liveMemory(device);
       const restore = rank === 1 ? withoutRoom(device, missing) : () => {};
       await expect(create()).rejects.toThrow('no room');
@@ -234,12 +231,8 @@ describe('what cannot work is refused', () => {
       () => ({ alignment: 8 }),
       'alignment is 8; it must be one of 1, 16, 64, 128',
     ],
-    ['more micro-batches', () => ({ microBatches: 3 }), 'microBatches is 3; it must be 1 or 2'],
-    [
-      'fewer tokens than micro-batches',
-      () => ({ maxTokens: 1, microBatches: 2 }),
-      'maxTokens is 1; it must be an integer from 2',
-    ],
+    ['more rounds in flight', () => ({ rounds: 3 }), 'rounds is 3; it must be an integer from 1 to 2'],
+    ['no tokens', () => ({ maxTokens: 0 }), 'maxTokens is 0; it must be an integer from 1'],
     ['rows that nobody knows', () => ({ rows: 'fp4' }), "rows is \"fp4\"; it must be one of 'bf16', 'fp8'"],
     [
       'fp8 rows without whole scales',
@@ -322,7 +315,7 @@ describe('what cannot work is refused', () => {
       const rows = (tokens: number, dtype: 'bf16' | 'f32' = 'bf16') =>
         emptyTensor(device, dtype, [tokens, 64]);
       expect(() => layer.forward(rows(3), rows(3), stream)).toThrow(
-        'x is "bf16 [3, 64]"; it must be bf16 [at most 2, 64]',
+        'chunks is 1; it must be at least 2, the same number on every rank: 3 tokens are more than maxTokens, 2 a round',
       );
       expect(() => layer.forward(rows(2), rows(1), stream)).toThrow(
         'out is "bf16 [1, 64]"; it must be bf16 [2, 64]',

@@ -28,7 +28,7 @@ const expected = plainLayer(inputs);
  * before their weights are there.
  */
 async function moved(
-  microBatches: 1 | 2,
+  chunks: 1 | 2,
   moves: readonly Placement[],
   mistake: 'hasty' | 'early' | null = null,
   nodes: 1 | 2 = 1,
@@ -38,7 +38,7 @@ async function moved(
   const runs = await World.local({ ranks: 2, nodes, device: 'sim', sim: machine, fabric }, async (world) => {
     const stream = world.device.createStream();
     const weights = placeWeights(world, stream, inputs, before);
-    const options = { model: gptOss, maxTokens: 4, microBatches, placement: before, ...weights };
+    const options = { model: gptOss, maxTokens: 4 / chunks, rounds: chunks, placement: before, ...weights };
     const layer = await MoeLayer.create(world, options);
     if (mistake === 'hasty') withoutBarrier(world, 1);
     const own = inputs.routed[world.rank]!.x;
@@ -46,7 +46,7 @@ async function moved(
     const outs: Promise<Bits>[] = [];
     const forward = (): void => {
       const out = emptyTensor(world.device, 'bf16', x.shape);
-      layer.forward(x, out, stream);
+      layer.forward(x, out, stream, { chunks });
       outs.push(readBits(out, stream));
     };
     forward();
@@ -265,7 +265,7 @@ test('in a world that leaves ranks out nothing moves, and nothing has changed', 
     const layer = await MoeLayer.create(world, options);
     if (world.rank === 1) return expect(world.mask([1])).rejects.toThrow(RankMaskedError);
     await world.mask([1]);
-    const { ep } = layerInside(layer).batches[0]!.parts;
+    const { ep } = layerInside(layer).rounds[0]!;
     for (const call of ['move', 'relocate'] as const) {
       const next = call === 'move' ? at(0, 1, 2, 2, 3, 0) : at(2, 1, -1, 2, 3, 0);
       await expect(layer[call](next, stream)).rejects.toThrow('this world leaves out ranks 1');

@@ -2,9 +2,11 @@
 import type { Stream } from '../../src/gpu/index.js';
 import {
   emptyTensor,
+  type ForwardOptions,
   ModelFiles,
   MoeLayer,
   type MoeLayerOptions,
+  type MoeLayerWeights,
   readBits,
   tensorFrom,
 } from '../../src/moe/index.js';
@@ -17,7 +19,7 @@ export type LayerRun = Awaited<ReturnType<typeof runLayer>>;
 export async function runLayer(
   world: World,
   inputs: LayerInputs,
-  options: Omit<MoeLayerOptions, 'model' | 'experts' | 'sharedExperts' | 'router'>,
+  { chunks = 1, ...options }: Omit<MoeLayerOptions, 'model' | keyof MoeLayerWeights> & ForwardOptions,
   { times = 1, graph = false } = {},
 ) {
   const { device, rank } = world;
@@ -29,9 +31,10 @@ export async function runLayer(
   const x = tensorFrom(device, stream, own, 'bf16', [own.length / hidden, hidden], 'x');
   const out = emptyTensor(device, 'bf16', x.shape, 'out');
   if (graph) stream.beginCapture();
-  layer.forward(x, out, stream);
+  layer.forward(x, out, stream, { chunks });
   const captured = graph ? stream.endCapture() : null;
-  for (let n = 1; n < times; n++) captured ? captured.launch(stream) : layer.forward(x, out, stream);
+  for (let n = 1; n < times; n++)
+    captured ? captured.launch(stream) : layer.forward(x, out, stream, { chunks });
   captured?.launch(stream);
   await layer.synchronize(stream);
   const result = await readBits(out, stream);

@@ -8,6 +8,7 @@ import {
   ExpertParallel,
   type ExpertParallelOptions,
   emptyTensor,
+  type ForwardOptions,
   latestRank,
   MoeLayer,
   type MoeLayerOptions,
@@ -214,7 +215,7 @@ describe('waits', () => {
 
 describe('a whole layer', () => {
   const inputs = makeLayer(plain, [2, 1, 2], 4);
-  const forward = (options: Partial<MoeLayerOptions>) =>
+  const forward = ({ chunks = 1, ...options }: Partial<MoeLayerOptions> & ForwardOptions) =>
     World.local({ ranks: 3, device: 'sim' }, async (world) => {
       const { device, rank } = world;
       const stream = device.createStream();
@@ -226,7 +227,7 @@ describe('a whole layer', () => {
       site.set.nanoseconds(late);
       for (let n = 0; n < 2; n++) {
         if (rank === 1) site.launch(stream);
-        layer.forward(x, emptyTensor(device, 'bf16', x.shape), stream);
+        layer.forward(x, emptyTensor(device, 'bf16', x.shape), stream, { chunks });
       }
       await layer.synchronize(stream);
       try {
@@ -237,10 +238,10 @@ describe('a whole layer', () => {
       }
     });
 
-  test.each([1, 2] as const)('names the rank that is late, of micro-batches: %i', async (microBatches) => {
-    const [waits] = await forward({ waits: true, microBatches });
+  test.each([1, 2] as const)('names the rank that is late, of chunks: %i', async (chunks) => {
+    const [waits] = await forward({ waits: true, rounds: chunks, chunks });
     expect(latestRank(waits!).rank).toBe(1);
-    expect(waits!.histograms.dispatch[0]![1]!.reduce((sum, n) => sum + n)).toBe(2 * microBatches);
+    expect(waits!.histograms.dispatch[0]![1]!.reduce((sum, n) => sum + n)).toBe(2 * chunks);
   });
 
   test('counts where it was asked to only', async () => {

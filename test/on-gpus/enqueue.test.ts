@@ -58,8 +58,8 @@ for (const place of places) {
 }
 
 describe('behind a kernel that waits', needs(2), () => {
-  test('a layer of two micro-batches', { timeout: 30_000 }, async () => {
-    requireQuick(await onTwo((world) => timesOfLayer(world, { microBatches: 2 })));
+  test('a layer in two chunks', { timeout: 30_000 }, async () => {
+    requireQuick(await onTwo((world) => timesOfLayer(world, { rounds: 2, chunks: 2 })));
   });
 
   test('a layer by cuBLAS', { timeout: 30_000 }, async () => {

@@ -8,6 +8,7 @@ import {
   type Dispatched,
   ExpertParallel,
   emptyTensor,
+  type ForwardOptions,
   MoeLayer,
   type MoeLayerOptions,
   row,
@@ -179,7 +180,7 @@ const model: MoeModel = {
 /** Of a whole layer's. */
 export async function timesOfLayer(
   world: World,
-  how: Pick<MoeLayerOptions, 'family' | 'gemm' | 'microBatches'>,
+  { chunks = 1, ...how }: Pick<MoeLayerOptions, 'family' | 'gemm' | 'rounds'> & ForwardOptions,
 ): Promise<ReadonlyMap<string, number>> {
   const { device, rank } = world;
   const stream = device.createStream();
@@ -189,7 +190,7 @@ export async function timesOfLayer(
   const layer = await MoeLayer.create(world, { ...{ model, maxTokens: 16, ...weights }, ...how });
   const x = tensorFrom(device, stream, inputs.routed[rank]!.x, 'bf16', [16, model.hidden]);
   const out = emptyTensor(device, 'bf16', x.shape);
-  const calls = { forward: () => layer.forward(x, out, stream) };
+  const calls = { forward: () => layer.forward(x, out, stream, { chunks }) };
   await gate.pass(async () => {
     gate.eagerly(calls);
     await layer.synchronize(stream);

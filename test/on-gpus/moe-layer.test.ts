@@ -1,7 +1,7 @@
 /** A whole layer on GPUs: what plain code makes of it, the same bits in every way, eagerly and as a graph. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { MoeLayerOptions } from '../../src/moe/index.js';
+import type { ForwardOptions, MoeLayerOptions } from '../../src/moe/index.js';
 import { type MoeModel, profiles } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
 import { compareLayer, makeLayer, plainLayer } from '../../src/verify/trials/index.js';
@@ -16,14 +16,14 @@ const deep: MoeModel = {
 const plain: MoeModel = { ...profiles.mixtral, hidden: 256, inner: 128 };
 const gptOss: MoeModel = { ...profiles.gpt_oss_120b, hidden: 384, experts: 16, inner: 192 };
 
-interface Way extends Partial<MoeLayerOptions> {
+interface Way extends Partial<MoeLayerOptions>, ForwardOptions {
   /** Default: one. */
   readonly nodes?: number;
 }
 const ways: Readonly<Record<string, Way>> = {
   'in a row': { overlap: false },
   split: {},
-  'two micro-batches': { microBatches: 2 },
+  'two chunks': { rounds: 2, chunks: 2 },
   portable: { family: 'portable' },
   cuBLAS: { gemm: 'cublas' },
   'rows as fp8': { rows: 'fp8' },

@@ -143,6 +143,11 @@ export class CudaStream implements Stream {
     await this.#passed('waiting for the stream');
   }
 
+  get capturing(): boolean {
+    this.#enter();
+    return this.#captured !== null || this.#isCapturing();
+  }
+
   beginCapture(): void {
     const { driver } = this.#enter();
     this.#refuseCapture('beginCapture');

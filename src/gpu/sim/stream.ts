@@ -300,6 +300,10 @@ export class SimStream extends Agent implements Stream {
     });
   }
 
+  get capturing(): boolean {
+    return this.#capture !== null;
+  }
+
   beginCapture(): void {
     this.#refuseInCapture('beginCapture');
     this.#capture = new Capture();

@@ -15,7 +15,8 @@ import type { Received } from '../rounds/in-flight.js';
 import type { MadeRows } from '../rounds/inputs.js';
 import { type MemoryPart, type MemoryUse, useOf } from '../rounds/memory.js';
 import { scalesName } from '../rounds/options.js';
-import { describe, emptyTensor, requireTensor, requireVectors, type Tensor } from '../rounds/tensor.js';
+import { Scratch } from '../rounds/scratch.js';
+import { describe, requireTensor, requireVectors, type Tensor } from '../rounds/tensor.js';
 import { type ExpertSizes, ExpertsPlan, type Receiving, requireReceiving } from './experts-plan.js';
 import { evenRows, slotsOf } from './kernels/shape.js';
 import { cublasProducts } from './mlp-cublas.js';
@@ -55,17 +56,21 @@ const noProducts: Products = {
 
 /** The products of an MLP, and the rows of its own that they work on. */
 async function workOf(
-  { gemm = 'heddle', instructions }: MultiplyingOptions,
+  { gemm = 'heddle', instructions, scratch }: MultiplyingOptions,
   of: Omit<ProductsOf, 'own' | 'freed' | 'made'>,
 ) {
   requireOneOf('gemm', gemm, gemms);
+  if (scratch !== undefined && !(scratch instanceof Scratch))
+    throw new ArgumentError('scratch', scratch, 'a Scratch');
   if (instructions !== undefined) requireOneOf('instructions', instructions, instructionNames);
   const frees: (() => void)[] = [];
   const freed = (free: () => void) => void frees.push(free);
+  const memory = scratch ?? new Scratch(of.device);
+  if (memory !== scratch) freed(() => memory.dispose());
+  const allocate = memory.user();
   const parts: MemoryPart[] = [];
   const own = (columns: number, purpose: string, dtype: Dtype = 'bf16'): Tensor => {
-    const tensor = emptyTensor(of.device, dtype, [of.rows, columns], purpose);
-    freed(() => tensor.free());
+    const tensor = allocate(dtype, [of.rows, columns], purpose);
     parts.push({ purpose, section: null, bytes: tensor.bytes });
     return tensor;
   };
@@ -95,6 +100,8 @@ interface MultiplyingOptions {
   readonly gemm?: Gemm;
   /** Instructions of Heddle's kernels. Default: 'wgmma' where the GPU and the sizes allow it; simulated, only where weights are e4m3. */
   readonly instructions?: Instructions;
+  /** The memory of rows that are made on the way: that of MLPs which never run at the same time. Default: its own. */
+  readonly scratch?: Scratch;
 }
 
 export interface ExpertsMlpOptions<P extends string = string> extends MlpWeights, MultiplyingOptions {

@@ -7,6 +7,7 @@ import {
   ArgumentError,
   DisposedError,
   HeddleError,
+  type LayerForward,
   RankLostError,
   RankMaskedError,
   RepeatRoundsError,
@@ -52,13 +53,9 @@ import { undoing } from './undoing.js';
 import { readWaits, type Waits } from './waits.js';
 
 let insideOf: (ep: ExpertParallel) => readonly RoundInFlight[];
-let alignRoundsOf: (all: readonly ExpertParallel[]) => number;
 
 /** The inside of an ExpertParallel, for measuring what its rounds consist of. */
 export const roundsInside = (ep: ExpertParallel): readonly RoundInFlight[] => insideOf(ep);
-
-/** Aligns the counts of finished rounds of layers whose rounds are parts of one forward to the smallest, after ranks were left out. Returns it. */
-export const alignRounds = (all: readonly ExpertParallel[]): number => alignRoundsOf(all);
 
 /**
  * Dispatch and combine of one layer, as one rank of it. Rounds follow each other on a stream: `dispatch`, the experts,
@@ -69,11 +66,6 @@ export const alignRounds = (all: readonly ExpertParallel[]): number => alignRoun
 export class ExpertParallel<P extends string = string, S extends string = never> {
   static {
     insideOf = (ep) => ep.#rounds;
-    alignRoundsOf = (all) => {
-      const counted = Math.min(...all.map((ep) => ep.#doneBefore));
-      for (const ep of all) ep.#doneBefore = counted;
-      return counted;
-    };
   }
 
   /** The ranks that share the experts. */
@@ -98,6 +90,8 @@ export class ExpertParallel<P extends string = string, S extends string = never>
   /** Beside those of this process's other ranks. */
   readonly #layer: ReturnType<typeof layerHere>;
   readonly #layers: LayerTable[];
+  /** The placement that `create` was given. */
+  readonly #first: Placement | null;
   /** Which of them the next round takes. */
   #next = 0;
   #disposed = false;
@@ -110,6 +104,8 @@ export class ExpertParallel<P extends string = string, S extends string = never>
   /** The rounds that counted when ranks were last left out; and how often ranks have been left out. */
   #doneBefore = 0;
   #maskings = 0;
+  /** The rounds that were dispatched since then, as far as they may still have to be repeated; null once graphs are captured, whose rounds the host does not see. */
+  #begun: { readonly round: number; readonly of: LayerForward }[] | null = [];
 
   private constructor({ world, layer, split, choice, memory, rounds, waitMs, table }: Made<P | S>) {
     this.world = world;
@@ -124,6 +120,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     this.#rounds = rounds;
     this.#layer = layerHere(world.circle, rounds);
     this.#layers = [table];
+    this.#first = table.placement;
     this.#waitMs = waitMs;
   }
 
@@ -264,7 +261,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
    */
   async addLayer(placement?: Placement): Promise<LayerTable> {
     if (this.#disposed) throw new DisposedError('this ExpertParallel');
-    const first = this.placement;
+    const first = this.#first;
     if (placement !== undefined && first === null)
       throw new ArgumentError('placement', 'given', 'left out: the ExpertParallel was created without one');
     if (placement !== undefined) requireSamePlaces(placement, first!);
@@ -279,9 +276,22 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     return this.#layers;
   }
 
+  /** Frees what a layer has. None of its rounds may still run. */
+  removeLayer(layer: LayerTable): void {
+    const at = this.#layers.indexOf(layer);
+    if (at < 0) throw new ArgumentError('layer', layer, 'what addLayer of this ExpertParallel gave');
+    this.#layers.splice(at, 1);
+    layer.free();
+  }
+
+  /** Which of `views` the next dispatch fills. */
+  get turn(): number {
+    return this.#next;
+  }
+
   /** Where experts of the first layer live for rounds that are dispatched from now on; null where they were not placed. */
   get placement(): Placement | null {
-    return this.#table.placement;
+    return this.#layers[0]?.placement ?? null;
   }
 
   /**
@@ -371,20 +381,24 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     call: 'dispatch' | 'dispatchSend',
     inputs: DispatchInputs<P>,
     stream: Stream,
-    layer: LayerTable = this.#table,
+    layer = this.#layers[0],
   ): RoundInFlight<P | S> {
     this.#requireReady('dispatch', stream);
-    if (!this.#layers.includes(layer))
+    if (layer === undefined || !this.#layers.includes(layer))
       throw new ArgumentError('layer', layer, 'what addLayer of this ExpertParallel gave');
     const round = this.#rounds[this.#next]!;
     round.require(call);
     round.run(call, stream, { inputs, placing: layer.placing(this.#next) });
+    const forward = layer.count();
+    if (this.shape.masks) this.#note({ layer: this.#layers.indexOf(layer), forward }, stream);
     this.#next = (this.#next + 1) % this.#rounds.length;
     return round;
   }
 
   get #table(): LayerTable {
-    return this.#layers[0]!;
+    const [first] = this.#layers;
+    if (first !== undefined) return first;
+    throw new DisposedError('the last layer of this ExpertParallel');
   }
 
   /** The round that was dispatched first of those that are not combined. */
@@ -483,21 +497,25 @@ export class ExpertParallel<P extends string = string, S extends string = never>
         this.#next = 0;
         this.#maskings += 1;
         this.#doneBefore += done;
-        if (begun > done) this.#repeat = new RepeatRoundsError(this.world.masked, this.#doneBefore + 1);
+        if (begun > done)
+          this.#repeat = new RepeatRoundsError(this.world.masked, this.#doneBefore + 1, this.#goBack(done));
+        if (this.#begun !== null) this.#begun = [];
       },
       // Where experts live now is told; how many places there are is part of the layer.
       shape: () => JSON.stringify({ ...agreed, placement: undefined, layers: this.#layers.length }),
       state: (): State => ({
         done: this.#doneBefore,
         places: this.#layers.map(({ placement }) => placement?.places ?? []),
+        forwards: this.#layers.map(({ forwards }) => forwards),
       }),
       takeOver: async (states, stayed) => {
         if (stayed === null) return;
-        const { done, places } = states[stayed] as State;
+        const { done, places, forwards } = states[stayed] as State;
         this.#doneBefore = done;
         this.#loss = this.#repeat = null;
         begun = 0;
-        if (this.placement === null) return;
+        for (const [i, layer] of this.#layers.entries()) layer.goBack(forwards[i]! + 1);
+        if (this.#first === null) return;
         const stream = device.createStream();
         for (const [i, layer] of this.#layers.entries())
           layer.place({ ...layer.placement!, places: places[i]! }, stream);
@@ -505,6 +523,22 @@ export class ExpertParallel<P extends string = string, S extends string = never>
         stream.dispose();
       },
     };
+  }
+
+  /** Notes whose round begins, to say from where on to repeat. */
+  #note(of: LayerForward, stream: Stream): void {
+    if (stream.capturing) this.#begun = null;
+    if (this.#begun === null) return;
+    const round = (this.#begun.at(-1)?.round ?? 0) + 1;
+    this.#begun.push({ round, of });
+    if (this.#begun.length > 2 * mostNoted) this.#begun.splice(0, mostNoted);
+  }
+
+  /** Every layer goes on with its first forward of which a round does not count, the first `done` do. Returns whose the next one is. */
+  #goBack(done: number): LayerForward | null {
+    const again = (this.#begun ?? []).filter(({ round }) => round > done);
+    for (const { of } of again.toReversed()) this.#layers[of.layer]!.goBack(of.forward);
+    return again[0]?.round === done + 1 ? again[0].of : null;
   }
 
   /** The failure that kernels recorded, or else the loss that the circle has heard; null where all is well. */
@@ -527,11 +561,15 @@ export class ExpertParallel<P extends string = string, S extends string = never>
   }
 }
 
+/** Rounds that may have to be repeated are remembered, unless there are more between two waits of the host. */
+const mostNoted = 2 ** 14;
+
 /** What a rank that rejoins is told of a layer. */
 interface State {
   readonly done: number;
   /** [layer]: its places. */
   readonly places: readonly (readonly number[])[];
+  readonly forwards: readonly number[];
 }
 
 interface Made<P extends string> {

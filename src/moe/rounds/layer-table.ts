@@ -36,6 +36,9 @@ export class LayerTable {
   readonly #undo: Undo;
   #placement: Placement | null;
   readonly #totals: Float64Array;
+  /** Forwards that have begun; and how many rounds of the last one are still to come. */
+  #forwards = 0;
+  #toCome = 0;
 
   private constructor(
     world: World,
@@ -85,6 +88,30 @@ export class LayerTable {
   /** Where experts live for rounds that are dispatched from now on; null where they were not placed. */
   get placement(): Placement | null {
     return this.#placement;
+  }
+
+  /** Forwards of this layer that have begun: each round is one, unless `cut` says otherwise. */
+  get forwards(): number {
+    return this.#forwards;
+  }
+
+  /** The next rounds are so many parts of one forward. */
+  cut(rounds: number): void {
+    this.#forwards += 1;
+    this.#toCome = rounds;
+  }
+
+  /** Counts a round that begins. Returns the number of its forward. */
+  count(): number {
+    if (this.#toCome === 0) this.cut(1);
+    this.#toCome -= 1;
+    return this.#forwards;
+  }
+
+  /** The next forward is this one, from the start. */
+  goBack(forward: number): void {
+    this.#forwards = forward - 1;
+    this.#toCome = 0;
   }
 
   /** The addresses that a round of this turn brings. */

@@ -240,8 +240,8 @@ export const waitMsOf = ({ waitMs }: Pick<ExpertParallelOptions, 'waitMs'>, kind
   requireInteger('waitMs', waitMs ?? (kind === 'sim' ? 120_000 : 10_000), 1, 4_000_000);
 
 /** Rounds in flight. */
-export const roundsOf = ({ rounds = 1 }: Pick<ExpertParallelOptions, 'rounds'>): number =>
-  requireInteger('rounds', rounds, 1, 2);
+export const roundsOf = ({ rounds = 1 }: Pick<ExpertParallelOptions, 'rounds'>): 1 | 2 =>
+  requireInteger('rounds', rounds, 1, 2) as 1 | 2;
 
 /** Where the layer's plan will be carried out, and how. */
 export const targetOf = (

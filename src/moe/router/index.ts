@@ -12,7 +12,8 @@ import {
 } from '../../gpu/index.js';
 import { memoized, usualMultiprocessors } from '../families/family.js';
 import { limits, type MoeModel, requireRouting } from '../layer/index.js';
-import { emptyTensors, type OwnedTensor, requireVectors, type Tensor, wrap } from '../rounds/tensor.js';
+import { Scratch } from '../rounds/scratch.js';
+import { requireVectors, type Tensor, wrap } from '../rounds/tensor.js';
 import { chooseKernel } from './kernels/choose.js';
 import { logitsKernel } from './kernels/logits.js';
 import {
@@ -51,22 +52,35 @@ export class Router {
   readonly #shape: RouterShape;
   readonly #maxTokens: number;
   readonly #memory: Buffers;
+  /** Null where it is the caller's. */
+  readonly #scratch: Scratch | null;
   readonly #sites: Sites;
   #disposed = false;
 
-  private constructor(shape: RouterShape, maxTokens: number, memory: Buffers, sites: Sites) {
+  private constructor(
+    shape: RouterShape,
+    maxTokens: number,
+    memory: Buffers,
+    scratch: Scratch | null,
+    sites: Sites,
+  ) {
     this.#shape = shape;
     this.#maxTokens = maxTokens;
     this.#memory = memory;
+    this.#scratch = scratch;
     this.#sites = sites;
   }
 
-  /** Allocates its memory and compiles its kernels, for this rank alone. The weights stay the caller's. */
+  /**
+   * Allocates its memory and compiles its kernels, for this rank alone. The weights stay the caller's. `scratch`: the memory of routers
+   * that take turns, each until the round of what it routed is combined. Default: its own.
+   */
   static async create(
     world: { readonly device: Device; readonly rank: number },
     model: RoutedModel,
     weights: RouterWeights,
     maxTokens: number,
+    scratch?: Scratch,
   ): Promise<Router> {
     requireObject('world', world, 'what has a device and a rank');
     const { device, rank } = world;
@@ -86,11 +100,8 @@ export class Router {
         ...{ grid: chooses.blocks, block: chooses.threads, programmatic: true, rank },
       }),
     ]);
-    const memory = emptyTensors(device, {
-      logits: ['f32', [maxTokens, shape.experts], 'logits'],
-      ids: ['i32', [maxTokens, shape.topK], 'ids of routes'],
-      weights: ['f32', [maxTokens, shape.topK], 'weights of routes'],
-    });
+    const own = scratch === undefined ? new Scratch(device) : null;
+    const memory = buffersOf(scratch ?? own!, shape, maxTokens);
     for (const site of [logits, logitsOfMany]) {
       site?.set.weights(weights.weights.data);
       site?.set.logits(memory.logits.data);
@@ -102,10 +113,10 @@ export class Router {
     }
     choose.set.ids(memory.ids.data);
     choose.set.weights(memory.weights.data);
-    return new Router(shape, maxTokens, memory, { few, logits, logitsOfMany, choose });
+    return new Router(shape, maxTokens, memory, own, { few, logits, logitsOfMany, choose });
   }
 
-  /** Two launches; the result is in the router's own memory, which the next call writes again. */
+  /** Two launches; the result is in the router's memory, which the next call writes again. */
   route(x: Tensor, stream: Stream): RoutedTokens {
     requireStream('stream', stream);
     if (this.#disposed) throw new DisposedError('this Router');
@@ -125,15 +136,30 @@ export class Router {
     return { topkIds: wrap(ids.data, 'i32', shape), topkWeights: wrap(weights.data, 'f32', shape) };
   }
 
-  /** Frees its memory. Nothing enqueued may still use it. */
+  /** Frees the memory that is its own. Nothing enqueued may still use it. */
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
-    for (const tensor of Object.values(this.#memory)) tensor.free();
+    this.#scratch?.dispose();
   }
 }
 
-type Buffers = Readonly<Record<'logits' | 'ids' | 'weights', OwnedTensor>>;
+/** A router's memory. Where there is no room for all of it, none of a Scratch that is its own is left. */
+function buffersOf(scratch: Scratch, { experts, topK }: RouterShape, maxTokens: number) {
+  try {
+    const allocate = scratch.user();
+    return {
+      logits: allocate('f32', [maxTokens, experts], 'logits'),
+      ids: allocate('i32', [maxTokens, topK], 'ids of routes'),
+      weights: allocate('f32', [maxTokens, topK], 'weights of routes'),
+    };
+  } catch (error) {
+    scratch.dispose();
+    throw error;
+  }
+}
+
+type Buffers = ReturnType<typeof buffersOf>;
 type Kernels = ReturnType<typeof routerKernels>;
 type Logits = CallSite<Kernels['logits']['kernel']['params']>;
 interface Sites {

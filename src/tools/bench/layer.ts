@@ -1,6 +1,6 @@
 /**
  * A whole MoE layer: what its parts take, one by one, and all of it in the ways in which dispatch and combine can lie in
- * it: in a row, with the shared expert beside them, as two micro-batches, and with NCCL in their place.
+ * it: in a row, with the shared expert beside them, in two chunks, and with NCCL in their place.
  */
 
 import { mlpParts } from '../../moe/experts/index.js';
@@ -41,7 +41,7 @@ const heads = {
   shared: 'shared',
   'in a row': 'in a row',
   beside: 'beside',
-  'two micro-batches': 'two',
+  'two chunks': 'two',
   'one-sided, in a row': 'one-sided',
   'NCCL, in a row': 'NCCL',
 };
@@ -94,17 +94,17 @@ async function measure(bench: Prepared) {
   await layer.dispose();
   const others: readonly (readonly [keyof Times, Partial<MoeLayerOptions>])[] = [
     ...(data.model.sharedInner === undefined ? [] : [['beside', {}] as const]),
-    ...(tokens < 2 ? [] : [['two micro-batches', { microBatches: 2 }] as const]),
+    ...(tokens < 2 ? [] : [['two chunks', inTwo(tokens)] as const]),
     ...(family === 'one-sided'
       ? []
       : [['one-sided, in a row', { overlap: false, family: 'one-sided' }] as const]),
   ];
   for (const [way, how] of others) {
     const other = await MoeLayer.create(world, { ...options, ...how });
-    const { time, bits } = await whole(bench, other);
-    // A micro-batch may have so few rows that blocks share sums, which are then added in another order.
+    const { time, bits } = await whole(bench, other, how.rounds);
+    // A chunk may have so few rows that blocks share sums, which are then added in another order.
     const compared =
-      how.microBatches === undefined
+      how.rounds === undefined
         ? compareBits('rows', 'bf16', bits, first.bits)
         : compareClosely('rows', 'bf16', bits, first.bits, undefined, 2 ** -6);
     if (compared.different > 0)
@@ -115,7 +115,7 @@ async function measure(bench: Prepared) {
   const median = (part: keyof Times): number => parts[part]?.median ?? 0;
   const computing = median('router') + median('experts') + median('shared');
   const row = first.time.median;
-  const fastest = Math.min(row, ways.beside?.median ?? row, ways['two micro-batches']?.median ?? row);
+  const fastest = Math.min(row, ways.beside?.median ?? row, ways['two chunks']?.median ?? row);
   return {
     // Rows, bounds and operations are those of rank 0's experts; the bounds count its shared expert too.
     ...{ tokens, family, why, parts, ways, rows, bounds, ...flops },
@@ -126,19 +126,25 @@ async function measure(bench: Prepared) {
   };
 }
 
+/** Buffers for two chunks of so many tokens, both of them in flight. */
+const inTwo = (tokens: number): Partial<MoeLayerOptions> => ({
+  rounds: 2,
+  maxTokens: Math.ceil(tokens / 2),
+});
+
 async function traced({ timing, x, out, tokens, options }: Prepared, tell: Tell<never>): Promise<void> {
-  const microBatches = tokens < 2 ? 1 : 2;
-  const layer = await MoeLayer.create(timing.world, { ...options, microBatches });
-  await tell.trace(() => layer.forward(x, out, timing.stream));
+  const how = tokens < 2 ? {} : inTwo(tokens);
+  const layer = await MoeLayer.create(timing.world, { ...options, ...how });
+  await tell.trace(() => layer.forward(x, out, timing.stream, { chunks: how.rounds ?? 1 }));
   await layer.dispose();
 }
 
 const time = ({ timing }: Prepared, steps: Steps, grouping?: Grouping): Promise<Spread> =>
   timing.time(timing.world.device.kind === 'cuda' ? 10 : 1, steps, grouping);
 
-async function whole(bench: Prepared, layer: MoeLayer): Promise<{ time: Spread; bits: Bits }> {
+async function whole(bench: Prepared, layer: MoeLayer, chunks = 1): Promise<{ time: Spread; bits: Bits }> {
   const { timing, x, out } = bench;
-  const spread = await time(bench, [() => layer.forward(x, out, timing.stream)]);
+  const spread = await time(bench, [() => layer.forward(x, out, timing.stream, { chunks })]);
   await layer.synchronize(timing.stream);
   return { time: spread, bits: await readBits(out, timing.stream) };
 }
@@ -147,8 +153,8 @@ async function whole(bench: Prepared, layer: MoeLayer): Promise<{ time: Spread; 
 async function partsOf(bench: Prepared, layer: MoeLayer) {
   const { x, out, data } = bench;
   const { stream } = bench.timing;
-  const { batches, shared } = layerInside(layer);
-  const { router, ep, plan, experts } = batches[0]!.parts;
+  const round = layerInside(layer).rounds[0]!;
+  const { router, ep, plan, experts, shared } = round;
   const { received } = ep;
   const inputs = { ...router.route(x, stream), payloads: { x } };
   const dispatchAndCombine = await time(bench, [
@@ -164,7 +170,7 @@ async function partsOf(bench: Prepared, layer: MoeLayer) {
     'dispatch + combine': dispatchAndCombine,
     plan: await time(bench, [() => void plan.plan(received, stream)]),
     experts: await time(bench, [() => experts.run(received, stream)]),
-    ...(shared && { shared: await time(bench, [() => shared.begin(x, out, stream)]) }),
+    ...(shared && { shared: await time(bench, [() => round.beginShared(x, out, stream)]) }),
   };
   return { parts, rows: total, flops, bounds: layerBounds(bench, counts) };
 }
@@ -189,15 +195,14 @@ async function withNccl(bench: Prepared, layer: MoeLayer, communicator: NcclComm
   });
   const round = ncclRound(bench, communicator, of, routeSets(of, tokens, 1), 1);
   const [dispatch, combine] = round.steps('sparse', ['dispatch', 'combine']);
-  const { batches, shared } = layerInside(layer);
-  const batch = batches[0]!;
+  const batch = layerInside(layer).rounds[0]!;
   const { stream } = timing;
   const steps = [
-    () => void batch.parts.router.route(x, stream),
+    () => void batch.router.route(x, stream),
     dispatch!,
-    () => batch.experts(stream),
+    () => batch.runExperts(stream),
     combine!,
-    () => shared?.begin(x, out, stream),
+    () => batch.beginShared(x, out, stream),
   ];
   const spread = await time(bench, steps, round.grouping);
   round.free();

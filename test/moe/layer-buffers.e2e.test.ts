@@ -1,0 +1,198 @@
+/** Layers of a model over one set of buffers: each as it is alone, whoever carries them, in graphs, and when ranks are lost. */
+import { describe, expect, it, test } from 'vitest';
+import { RankLostError, RepeatRoundsError } from '../../src/base/errors.js';
+import type { Stream } from '../../src/gpu/index.js';
+import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
+import { families } from '../../src/moe/families/index.js';
+import {
+  emptyTensor,
+  LayerBuffers,
+  type LayerBuffersOptions,
+  MoeLayer,
+  readBits,
+  type Tensor,
+  tensorFrom,
+} from '../../src/moe/index.js';
+import { type Bits, type MoeModel, type Placement, rebalance } from '../../src/moe/layer/index.js';
+import { World } from '../../src/net/world/index.js';
+import { compareLayer, makeLayer, placeWeights, plainLayer } from '../../src/verify/trials/index.js';
+import { deep, plain } from './layers.js';
+import { liveMemory } from './live-memory.js';
+
+const ranks = 2;
+const tokens = [3, 2];
+/** A second layer with wider experts, whose tokens are the same ones. */
+const wide: MoeModel = { ...deep, inner: 128, sharedInner: 64 };
+const models = [deep, wide];
+const layers = models.map((model, n) => makeLayer(model, tokens, 20 + n));
+const expected = layers.map((inputs) => plainLayer(inputs));
+
+type How = Partial<Omit<LayerBuffersOptions, 'model'>> & { readonly chunks?: number };
+
+/** All layers of a rank, over one set. */
+async function createModel(world: World, stream: Stream, { chunks = 1, ...how }: How, placement?: Placement) {
+  const maxTokens = Math.ceil(Math.max(...tokens) / chunks);
+  const buffers = await LayerBuffers.create(world, {
+    ...{ model: deep, maxTokens, ...how },
+    ...(placement && { placement }),
+  });
+  const all: { readonly layer: MoeLayer; readonly x: Tensor; readonly out: Tensor }[] = [];
+  for (const inputs of layers) {
+    const weights = placeWeights(world, stream, inputs, placement);
+    const layer = await MoeLayer.create(world, { buffers, model: inputs.model, ...weights });
+    const own = inputs.routed[world.rank]!.x;
+    const x = tensorFrom(world.device, stream, own, 'bf16', [own.length / 64, 64], 'x');
+    all.push({ layer, x, out: emptyTensor(world.device, 'bf16', x.shape, 'out') });
+  }
+  const forward = (): void => {
+    for (const { layer, x, out } of all) layer.forward(x, out, stream, { chunks });
+  };
+  const read = () => Promise.all(all.map(({ out }) => readBits(out, stream)));
+  const dispose = async (): Promise<void> => {
+    for (const { layer } of all) await layer.dispose();
+    await buffers.dispose();
+  };
+  return { buffers, all, forward, read, dispose };
+}
+
+function requireRight(outs: readonly (readonly Bits[])[]): void {
+  for (const [n] of layers.entries())
+    expect(
+      compareLayer(
+        64,
+        outs.map((rank) => rank[n]!),
+        expected[n]!,
+      ),
+      `layer ${n}`,
+    ).toMatchObject({ different: 0 });
+}
+
+const ways: readonly [string, How][] = [
+  ['a round at a time', {}],
+  ['two chunks, both in flight', { rounds: 2, chunks: 2 }],
+  ['one after another', { overlap: false, chunks: 3 }],
+];
+
+describe.each(families.map(({ name }) => name))('layers over one set, carried by %s', (family) => {
+  it.each(ways)('give what each gives alone, and race with nothing: %s', async (_, how) => {
+    const sim = SimMachine.create({ ranks, schedule: 'random', seed: '11', hostLines: false });
+    const nodes = family === 'hybrid' ? 2 : 1;
+    const outs = await World.local({ ranks, nodes, device: 'sim', sim }, async (world) => {
+      const stream = world.device.createStream();
+      const model = await createModel(world, stream, { family, ...how });
+      model.forward();
+      model.forward();
+      await model.buffers.synchronize(stream);
+      const bits = await model.read();
+      await model.dispose();
+      return bits;
+    });
+    expect(sim.findings.map(formatFinding)).toEqual([]);
+    requireRight(outs);
+  });
+});
+
+test('a forward of all layers is captured, and replayed', async () => {
+  const sim = SimMachine.create({ ranks, schedule: 'random', seed: '12', hostLines: false });
+  const outs = await World.local({ ranks, device: 'sim', sim }, async (world) => {
+    const stream = world.device.createStream();
+    const model = await createModel(world, stream, { rounds: 2, chunks: 2 });
+    stream.beginCapture();
+    model.forward();
+    const graph = stream.endCapture();
+    for (let n = 0; n < 3; n++) graph.launch(stream);
+    await model.buffers.synchronize(stream);
+    const bits = await model.read();
+    graph.dispose();
+    await model.dispose();
+    return bits;
+  });
+  expect(sim.findings.map(formatFinding)).toEqual([]);
+  requireRight(outs);
+});
+
+test('layers place and count experts apart', async () => {
+  const placement = rebalance(new Array(7).fill(1), { ranks, places: 8 });
+  await World.local({ ranks, device: 'sim' }, async (world) => {
+    const stream = world.device.createStream();
+    const model = await createModel(world, stream, {}, placement);
+    const [first, second] = model.all as [(typeof model.all)[0], (typeof model.all)[0]];
+    model.forward();
+    first.layer.forward(first.x, first.out, stream);
+    await model.buffers.synchronize(stream);
+    const routes = 5 * deep.topK;
+    const count = async (layer: MoeLayer) => {
+      const { routed, dropped } = await layer.statistics(stream);
+      return [...routed, ...dropped].reduce((sum, n) => sum + n);
+    };
+    expect([await count(first.layer), await count(second.layer)]).toEqual([2 * routes, routes]);
+    await model.dispose();
+  });
+});
+
+test('a further layer takes no memory but its table', async () => {
+  await World.local({ ranks, device: 'sim' }, async (world) => {
+    const stream = world.device.createStream();
+    const placement = rebalance(new Array(7).fill(1), { ranks, places: 8 });
+    const weights = placeWeights(world, stream, layers[0]!, placement);
+    const live = liveMemory(world.device);
+    const buffers = await LayerBuffers.create(world, { model: deep, maxTokens: 3, placement });
+    const create = () => MoeLayer.create(world, { buffers, ...weights });
+    const first = await create();
+    const before = live();
+    const second = await create();
+    expect(live() - before).toBe(1);
+    await second.dispose();
+    expect(live()).toBe(before);
+    await first.dispose();
+    await buffers.dispose();
+    expect(live()).toBe(0);
+  });
+});
+
+test('a loss is one event of the model: it says from which layer of which forward on to repeat', async () => {
+  const told: unknown[] = [];
+  const sim = SimMachine.create({ ranks: 2, hostLines: false });
+  const world = World.local({ ranks: 2, device: 'sim', sim }, async (world) => {
+    const stream = world.device.createStream();
+    const model = await createModel(world, stream, { onLoss: 'mask', waitMs: 1000 });
+    model.forward();
+    model.forward();
+    await model.buffers.synchronize(stream);
+    model.all[0]!.layer.forward(model.all[0]!.x, model.all[0]!.out, stream);
+    await model.buffers.synchronize(stream);
+    if (world.rank === 1) throw new RankLostError([1], 'the test', undefined);
+    for (const { layer, x, out } of model.all.slice(1)) layer.forward(x, out, stream);
+    const error = await model.all[1]!.layer.synchronize(stream).catch((error: unknown) => error);
+    expect(error).toBeInstanceOf(RepeatRoundsError);
+    told.push((error as RepeatRoundsError).round, (error as RepeatRoundsError).from);
+    // The rest of that forward, and another: layers count on from where they are.
+    for (const { layer, x, out } of model.all.slice(1)) layer.forward(x, out, stream);
+    model.forward();
+    await model.buffers.synchronize(stream);
+    told.push(model.all.map(({ layer }) => layer.forwards));
+  });
+  await expect(world).rejects.toThrow();
+  expect(told).toEqual([6, { layer: 1, forward: 3 }, [4, 4]]);
+});
+
+describe('what one set cannot carry is refused, by the number that differs', () => {
+  const other = (model: MoeModel) => makeLayer(model, tokens, 30);
+  it.each<[string, MoeModel, string]>([
+    ['other rows', { ...deep, hidden: 128 }, 'model.hidden is 128; it must be 64, as that of the buffers'],
+    ['other experts', { ...deep, experts: 6 }, 'model.experts is 6; it must be 7'],
+    ['other routes', { ...deep, topK: 3 }, 'model.topK is 3; it must be 2'],
+    [
+      'no shared expert',
+      { ...plain, experts: 7, topK: 2 },
+      'model.sharedInner is undefined; it must be a number',
+    ],
+  ])('%s', async (_, model, message) => {
+    await World.local({ ranks, device: 'sim' }, async (world) => {
+      const buffers = await LayerBuffers.create(world, { model: deep, maxTokens: 3 });
+      const weights = placeWeights(world, world.device.createStream(), other(model));
+      await expect(MoeLayer.create(world, { buffers, model, ...weights })).rejects.toThrow(message);
+      await buffers.dispose();
+    });
+  });
+});
