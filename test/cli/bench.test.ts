@@ -308,7 +308,7 @@ describe('heddle bench layer', () => {
         .map(({ pid, tid, args }) => [pid, tid, args!.name]);
     expect(named('process_name')).toEqual([0, 1].map((rank) => [rank, undefined, `rank ${rank}`]));
     expect(named('thread_name')).toEqual(
-      [0, 1].flatMap((rank) => [0, 1, 2].map((stream) => [rank, stream, `stream ${stream}`])),
+      [0, 1].flatMap((rank) => [0, 1, 2, 3].map((stream) => [rank, stream, `stream ${stream}`])),
     );
     const works = of('X');
     // A call, then what it launches.
@@ -318,7 +318,8 @@ describe('heddle bench layer', () => {
       ...['experts', 'experts_gate_up', 'experts_down'],
       ...['combine', 'one_sided_combine_send', 'one_sided_combine_recv'],
     ];
-    const streams = [['shared', 'experts_gate_up', 'experts_down'], batch, batch];
+    const shared = ['shared', 'experts_gate_up', 'experts_down'];
+    const streams = [shared, batch, shared, batch];
     for (const rank of [0, 1]) {
       for (const [stream, names] of streams.entries()) {
         const own = works.filter(({ pid, tid }) => pid === rank && tid === stream);
