@@ -229,7 +229,7 @@ export class Instruction {
       const { kept, low } = this.#read(operand, as);
       if (kept === 'predicate') this.refuse(`${operand.name} is a predicate`);
       const text = kept === 'single' ? `bitsOf(${low})` : kept === 'double' ? `bitsOfDouble(${low})` : low;
-      return narrowed(text, type, operand);
+      return narrowed(text, type, operand.type === 'pred' ? 1 : 8 * ptxBytes[operand.type]);
     }
     if (operand.kind === 'integer') return literal(narrow(operand.value, type));
     if (operand.kind === 'float') return literal(Number(BigInt.asIntN(32, singleBits(operand))));
@@ -498,11 +498,10 @@ function narrow(value: bigint, type: PtxType): number {
   return Number(BigInt.asUintN(bits, value));
 }
 
-/** 16-bit registers hold no sign. */
-function narrowed(text: string, type: PtxType, register: PtxRegister): string {
+/** The low bits of a word, as a type has them. 16-bit registers hold no sign. `held`: how many bits it has. */
+export function narrowed(text: string, type: PtxType, held = 32): string {
   const bits = 8 * ptxBytes[type];
   if (bits >= 32) return text;
-  const held = register.type === 'pred' ? 1 : 8 * ptxBytes[register.type];
   if (type.startsWith('s')) return `(${text} << ${32 - bits} >> ${32 - bits})`;
   return held === bits ? text : `(${text} & ${bits === 16 ? 65535 : 255})`;
 }

@@ -5,7 +5,7 @@ import { pause } from '../compiled.js';
 import type { FenceKind } from '../detector/detector.js';
 import { unsigned } from '../text.js';
 import { mostShared, windows } from './addresses.js';
-import type { Instruction, Pair } from './code.js';
+import { type Instruction, narrowed, type Pair } from './code.js';
 import { isIntegerOperation, ofLongs, ofWords } from './integers.js';
 
 /** A place in memory, in generated code: cheap to repeat. */
@@ -186,10 +186,8 @@ function read(x: Instruction, to: PtxOperand, type: PtxType, buffer: string, off
   const bytes = ptxBytes[type];
   const [low, ...more] = cells(buffer, offset, bytes);
   if (isSingle(x, to, bytes)) x.setLocal(to, `${buffer}.f32[${index(offset, 2)}]`, 'bits');
-  else if (type === 's8' || type === 's16') {
-    const shift = 32 - 8 * bytes;
-    x.setWord(to, `(${low} << ${shift} >> ${shift})`, type, 'bits');
-  } else x.setWords(to, [low!, ...more], type);
+  else if (type === 's8' || type === 's16') x.setWord(to, narrowed(low!, type), type, 'bits');
+  else x.setWords(to, [low!, ...more], type);
 }
 
 function clear(x: Instruction, to: PtxOperand): void {

@@ -2,7 +2,7 @@
 import { type PtxOperand, type PtxType, ptxBytes } from '../../../lang/ptx/index.js';
 import { unsigned } from '../text.js';
 import type { HalfOperation, HalfType } from './arithmetic.js';
-import type { Instruction, Pair } from './code.js';
+import { type Instruction, narrowed, type Pair } from './code.js';
 import { add64, isIntegerOperation, isSigned, isWide, less64, ofLongs, ofWords } from './integers.js';
 import type { Handler } from './memory.js';
 import type { Rounding } from './rounding.js';
@@ -478,11 +478,9 @@ function compare(x: Instruction): void {
   }
   const test = tested(x, how, type, flush);
   if (x.name === 'set') {
-    const result = join(test);
-    if (types[0] === 'f32') x.setSingle(to, `${result} ? 1 : 0`);
-    else if (types[0] === 'f16' || types[0] === 'bf16') x.setWord(to, `${result} ? ${ones[types[0]]} : 0`);
-    else if (types.length > 1 && !isFloat(types[0]!)) x.setWord(to, `${result} ? -1 : 0`);
-    else x.refuse('such a result is not known of it');
+    const as = types[0]!;
+    if (types.length === 1 || as === 'f64') x.refuse('such a result is not known of it');
+    give(x, as, `${join(test)} ? ${as === 'f32' ? 1 : as === 'f16' || as === 'bf16' ? ones[as] : -1} : 0`);
     return;
   }
   if (to.kind !== 'pair') {
@@ -667,20 +665,12 @@ function floatToFloat(x: Instruction, to: PtxType, from: PtxType): void {
   const mode = x.among(...directions) ?? 'rn';
   let value = from32(number(x, 1, from));
   if (whole !== null) value = `whole(${value}, '${whole}')`;
-  if (to === 'f64') {
-    x.setDouble(x.operand(0), saturate ? `sat(${value})` : value);
-  } else if (to === 'f32') {
-    if (from === 'f64') value = narrowFloat(x, 'f32', value);
-    if (flush) value = `ftz(${value})`;
-    x.setSingle(x.operand(0), saturate ? `sat(${value})` : value);
-  } else {
-    if (saturate) value = `sat(${value})`;
-    const text =
-      from === 'f64' && mode === 'rn'
-        ? `doubleTo${to === 'f16' ? 'F16' : 'Bf16'}(${value})`
-        : narrowFloat(x, to, value);
-    x.setWord(x.operand(0), text);
-  }
+  if (to === 'f32' && from === 'f64') value = narrowFloat(x, 'f32', value);
+  if (to === 'f32' && flush) value = `ftz(${value})`;
+  if (saturate) value = `sat(${value})`;
+  if (!isHalf(to)) give(x, to, value);
+  else if (from === 'f64' && mode === 'rn') give(x, to, `doubleTo${to === 'f16' ? 'F16' : 'Bf16'}(${value})`);
+  else give(x, to, narrowFloat(x, to, value));
 }
 
 /** A float of fewer bits: f32 as a number, others as their bits. */
@@ -722,9 +712,7 @@ function integerToFloat(x: Instruction, to: PtxType, from: PtxType): void {
     else if (to !== 'f64') value = `rounded(${value}, '${to}', '${mode}')`;
   }
   if (saturate) value = `sat(${value})`;
-  if (to === 'f64') x.setDouble(x.operand(0), value);
-  else if (to === 'f32') x.setSingle(x.operand(0), value);
-  else x.setWord(x.operand(0), `f32To${to === 'f16' ? 'F16' : 'Bf16'}(${value})`);
+  give(x, to, isHalf(to) ? `f32To${to === 'f16' ? 'F16' : 'Bf16'}(${value})` : value);
 }
 
 function integerToInteger(x: Instruction, to: PtxType, from: PtxType): void {
@@ -746,12 +734,5 @@ function integerToInteger(x: Instruction, to: PtxType, from: PtxType): void {
     return;
   }
   const word = isWide(from) ? x.pair(operand)[0] : x.word(operand, from);
-  const bits = 8 * ptxBytes[to];
-  const kept =
-    bits === 32
-      ? word
-      : isSigned(to)
-        ? `(${word} << ${32 - bits} >> ${32 - bits})`
-        : `(${word} & ${bits === 16 ? 65535 : 255})`;
-  x.setWord(target, kept, to);
+  x.setWord(target, narrowed(word, to), to);
 }
