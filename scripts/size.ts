@@ -14,7 +14,7 @@ interface Part {
 const ceilings = {
   base: 1_060,
   lang: 10_660,
-  gpu: 19_450,
+  gpu: 19_430,
   net: 11_300,
   moe: 18_720,
   verify: 6_390,

@@ -11,7 +11,7 @@ import { Accesses } from '../late.js';
 import { SimBuffer } from '../memory.js';
 import { constants, Named } from '../text.js';
 import { Effects } from './effects.js';
-import { Expressions, pureCalls } from './expressions.js';
+import { Expressions, type Printing, pureCalls } from './expressions.js';
 import { runsOf } from './late-runs.js';
 import { Locals, localsOf } from './locals.js';
 import { isDebugged, mapComments } from './source-map.js';
@@ -140,29 +140,24 @@ class FunctionPrinter {
     this.#checked = checked;
     this.#module = module;
     this.#named = named;
-    const emit = (line: string) => this.#emit(line);
-    this.#expressions = new Expressions(this.#locals, checked, emit, () => this.#site(this.#span!));
+    const printing: Printing = {
+      ...{ checked, named, inCluster: cluster > 1, locals: this.#locals },
+      emit: (line) => this.#emit(line),
+      site: () => this.#site(this.#span!),
+      polls: () => {
+        const loop = this.#loops.at(-1);
+        if (loop !== undefined) loop.polls = true;
+      },
+    };
+    this.#expressions = new Expressions(printing);
     this.#accesses = new Accesses(checked ? runsOf(entry.body) : [], {
-      checked,
-      named,
+      ...printing,
       lines: this.lines,
-      emit,
       local: () => this.#locals.temporary('q'),
       keep: (keeps) => this.#locals.keep(keeps),
       repeats: () => {},
     });
-    this.#effects = new Effects(
-      this.#expressions,
-      this.#locals,
-      this.#accesses,
-      named,
-      { checked, inCluster: cluster > 1 },
-      emit,
-      () => {
-        const loop = this.#loops.at(-1);
-        if (loop !== undefined) loop.polls = true;
-      },
-    );
+    this.#effects = new Effects(printing, this.#expressions, this.#accesses);
   }
 
   #site(span: Span): number {

@@ -24,9 +24,14 @@ import {
 import { pause, type StatementAccess } from '../compiled.js';
 import { bringing, word } from '../lanes.js';
 import type { Accesses } from '../late.js';
-import type { Named } from '../text.js';
-import { type Address, bitsOf, type Expressions, floatFrom, valueName } from './expressions.js';
-import type { Locals } from './locals.js';
+import {
+  type Address,
+  bitsOf,
+  type Expressions,
+  floatFrom,
+  type Printing,
+  valueName,
+} from './expressions.js';
 
 type MemoryType = Exclude<Extract<IrType, { kind: 'pointer' }>['to'], never>;
 
@@ -49,30 +54,18 @@ export class Effects implements SimRequests {
   /** The effect that is printed, and where its result goes. */
   #op: OperationName = 'barrier';
   #result: Variable | null = null;
+  readonly #in: Printing;
   readonly #expressions: Expressions;
-  readonly #locals: Locals;
   readonly #accesses: Accesses<Stmt>;
-  readonly #named: Named;
-  readonly #checked: boolean;
-  readonly #inCluster: boolean;
-  readonly #emit: (line: string) => void;
 
-  constructor(
-    expressions: Expressions,
-    locals: Locals,
-    accesses: Accesses<Stmt>,
-    named: Named,
-    { checked, inCluster }: { readonly checked: boolean; readonly inCluster: boolean },
-    emit: (line: string) => void,
-    readonly polls: () => void,
-  ) {
+  constructor(printing: Printing, expressions: Expressions, accesses: Accesses<Stmt>) {
+    this.#in = printing;
     this.#expressions = expressions;
-    this.#locals = locals;
     this.#accesses = accesses;
-    this.#named = named;
-    this.#checked = checked;
-    this.#inCluster = inCluster;
-    this.#emit = emit;
+  }
+
+  polls(): void {
+    this.#in.polls();
   }
 
   effect<Op extends OperationName>(effect: OperationEffect<Op>, result: Variable | null, site: number): void {
@@ -83,11 +76,11 @@ export class Effects implements SimRequests {
   }
 
   call(method: string, ...args: readonly Argument[]): void {
-    this.#emit(`${this.#calling(method, args)};`);
+    this.#in.emit(`${this.#calling(method, args)};`);
   }
 
   check(method: string, ...args: readonly Argument[]): void {
-    if (this.#checked) this.call(method, ...args);
+    if (this.#in.checked) this.call(method, ...args);
   }
 
   give(method: string, ...args: readonly Argument[]): void {
@@ -95,7 +88,7 @@ export class Effects implements SimRequests {
   }
 
   stop(): void {
-    this.#emit('debugger;');
+    this.#in.emit('debugger;');
   }
 
   print(words: readonly (string | Expr)[]): void {
@@ -105,12 +98,12 @@ export class Effects implements SimRequests {
       const type = valueName(word);
       return type === 'u32' ? `${text} >>> 0` : type === 'f32' ? `Number(${text}.toPrecision(6))` : text;
     });
-    this.#emit(`t.say([${texts.join(', ')}].join(' '));`);
+    this.#in.emit(`t.say([${texts.join(', ')}].join(' '));`);
   }
 
   pause(reason: Pause, method?: string, ...args: readonly Argument[]): void {
     const before = method === undefined ? `t.site = ${this.site}` : this.#calling(method, args);
-    this.#emit(`${before}; yield ${pause[reason]};`);
+    this.#in.emit(`${before}; yield ${pause[reason]};`);
   }
 
   #calling(method: string, args: readonly Argument[]): string {
@@ -122,8 +115,8 @@ export class Effects implements SimRequests {
       if (typeof arg !== 'object') return String(arg);
       if (isList(arg)) return `[${arg.map((one) => this.#expressions.scalar(one)).join(', ')}]`;
       if ('order' in arg)
-        return this.#named.access({ ...arg, scope: this.#reach(arg.scope), site: this.site });
-      if (arg.kind === 'array') return this.#locals.arrayOf(arg.array);
+        return this.#in.named.access({ ...arg, scope: this.#reach(arg.scope), site: this.site });
+      if (arg.kind === 'array') return this.#in.locals.arrayOf(arg.array);
       if (arg.type.kind === 'tensorMap') return this.#expressions.tensor(arg);
       if (arg.type.kind !== 'pointer') return this.#expressions.scalar(arg);
       const { buffer, offset } = this.#expressions.place(arg);
@@ -134,15 +127,15 @@ export class Effects implements SimRequests {
 
   /** mbarriers of a block in a cluster are seen by all of it. Blocks of a cluster are no nearer to each other than others here. */
   #reach(scope: Scope): Scope {
-    return this.#inCluster && this.#op.startsWith('mbarrier.') ? 'gpu' : scope;
+    return this.#in.inCluster && this.#op.startsWith('mbarrier.') ? 'gpu' : scope;
   }
 
   #bind(text: string): void {
     const result = this.#result;
     if (result === null) return;
-    const slot = this.#locals.declare(result);
+    const slot = this.#in.locals.declare(result);
     if (slot.kind !== 'scalar') throw new Error(`${result.name} is not a scalar`);
-    this.#emit(`${slot.name} = ${text};`);
+    this.#in.emit(`${slot.name} = ${text};`);
   }
 
   /** A pointer as two plain locals, and its element's view and index. */
@@ -164,7 +157,7 @@ export class Effects implements SimRequests {
     const zero = place.to === 'u64' ? '0n' : '0';
     const make = () => {
       if (targets.length > 0)
-        this.#set(targets, this.#words(this.#checked && order !== 'weak' ? this.#seen(place) : place));
+        this.#set(targets, this.#words(this.#in.checked && order !== 'weak' ? this.#seen(place) : place));
     };
     const refused = () => this.#set(targets, Array(targets.length).fill(zero));
     this.#accesses.print(this.#formOf({ kind: 'read', order, scope }, place), place, make, { refused });
@@ -175,7 +168,7 @@ export class Effects implements SimRequests {
   }
 
   #set(targets: readonly string[], values: readonly string[]): void {
-    for (const [i, target] of targets.entries()) this.#emit(`${target} = ${values[i]};`);
+    for (const [i, target] of targets.entries()) this.#in.emit(`${target} = ${values[i]};`);
   }
 
   /** The place in which checked mode leaves what an atomic load reads. */
@@ -188,15 +181,15 @@ export class Effects implements SimRequests {
   #words({ to, view, index }: { to: MemoryType; view: string; index: string }): readonly string[] {
     if (to !== 'v16') return [`${view}[${index}]`];
     const words = this.#expressions.simple(view, 'q');
-    const first = this.#locals.temporary('i');
-    this.#emit(`${first} = ${index};`);
+    const first = this.#in.locals.temporary('i');
+    this.#in.emit(`${first} = ${index};`);
     return [0, 1, 2, 3].map((i) => `${words}[${i === 0 ? first : `${first} + ${i}`}]`);
   }
 
   #targets(): readonly string[] {
     const result = this.#result;
     if (result === null) return [];
-    const slot = this.#locals.declare(result);
+    const slot = this.#in.locals.declare(result);
     if (slot.kind === 'v16') return slot.words;
     if (slot.kind === 'scalar') return [slot.name];
     throw new Error(`${result.name} cannot be loaded`);
@@ -225,27 +218,27 @@ export class Effects implements SimRequests {
     const by = this.#expressions.simple(this.#expressions.scalar(value), kind);
     const wanted =
       expected === undefined ? null : this.#expressions.simple(this.#expressions.scalar(expected), kind);
-    const old = this.#locals.temporary(kind);
+    const old = this.#in.locals.temporary(kind);
     const at = `${place.view}[${place.index}]`;
     const miss = wanted === null ? null : { test: `${at} !== ${wanted}`, read: `${old} = ${at};` };
-    if (this.#checked) this.#emit(`${old} = ${kind === 'n' ? '0n' : '0'};`);
+    if (this.#in.checked) this.#in.emit(`${old} = ${kind === 'n' ? '0n' : '0'};`);
     const make = () => {
-      this.#emit(`${old} = ${at};`);
-      this.#emit(`${wanted === null ? '' : `if (${old} === ${wanted}) `}${at} = ${change(old, by)};`);
+      this.#in.emit(`${old} = ${at};`);
+      this.#in.emit(`${wanted === null ? '' : `if (${old} === ${wanted}) `}${at} = ${change(old, by)};`);
     };
     this.#accesses.print(this.#formOf({ kind: 'update', order, scope }, place), place, make, { miss });
     this.#bind(old);
   }
 
   fence(order: FenceOrder, scope: Scope): void {
-    if (!this.#checked) return;
+    if (!this.#in.checked) return;
     this.#accesses.fence();
-    this.#emit(`yield ${pause.preempt};`);
-    this.#emit(`t.fence('${order}', '${scope}');`);
+    this.#in.emit(`yield ${pause.preempt};`);
+    this.#in.emit(`t.fence('${order}', '${scope}');`);
   }
 
   proxyFence(space: Space): void {
-    if (this.#checked) this.#emit(`t.proxyFence('${space}');`);
+    if (this.#in.checked) this.#in.emit(`t.proxyFence('${space}');`);
   }
 
   await(pointer: Expr, { until, wanted: by, mask: of, limit: most, order, scope }: Await): void {
@@ -257,25 +250,25 @@ export class Effects implements SimRequests {
     const limit = simple(most);
     const kind = filled ? 'filled' : place.to === 'u64' ? 'long' : 'word';
     const access = { kind: 'read', order, scope, bytes: place.bytes, site: this.site } as const;
-    const at = `${this.#named.wait({ kind, until, access })}, ${place.buffer}, ${place.offset}`;
+    const at = `${this.#in.named.wait({ kind, until, access })}, ${place.buffer}, ${place.offset}`;
     const wait = `t.waitFor(${at}, { mask: ${mask}, wanted: ${wanted}, limit: ${limit} }); yield ${pause.wait};`;
-    if (this.#checked) {
-      this.#emit(wait);
+    if (this.#in.checked) {
+      this.#in.emit(wait);
       if (!filled) this.#bind('t.satisfied');
     } else {
       const looked = filled
         ? `${place.view}[(${place.index}) + 3]`
         : `${place.buffer}.i32[${place.offset} >>> 2]`;
       const is = mask === '-1' ? looked : `(${looked} & ${mask})`;
-      const done = this.#locals.temporary('b');
-      this.#emit(
+      const done = this.#in.locals.temporary('b');
+      this.#in.emit(
         `${done} = ${until === '>=' ? `(${is} - ${wanted} | 0) >= 0` : `${is} ${until}= ${wanted}`};`,
       );
-      this.#emit(`if (!${done} && ${limit} !== 0) { ${wait} ${done} = t.satisfied; }`);
+      this.#in.emit(`if (!${done} && ${limit} !== 0) { ${wait} ${done} = t.satisfied; }`);
       if (!filled) this.#bind(done);
     }
     if (filled && this.#result !== null) {
-      const words = this.#words(this.#checked ? this.#seen(place) : place);
+      const words = this.#words(this.#in.checked ? this.#seen(place) : place);
       this.#set(
         this.#targets(),
         words.map((word) => `${word} | 0`),
@@ -286,17 +279,17 @@ export class Effects implements SimRequests {
   awaitPhase(barrier: Expr, parity: Expr, limit: Expr): void {
     const scope = this.#reach('cta');
     const access = { kind: 'read', order: 'acquire', scope, bytes: 8, site: this.site } as const;
-    const wait = this.#named.wait({ kind: 'phase', until: '!=', access });
+    const wait = this.#in.named.wait({ kind: 'phase', until: '!=', access });
     const operands = [barrier, parity, limit];
-    this.#emit(`t.waitForPhase(${wait}, ${this.#arguments(operands)}); yield ${pause.wait};`);
+    this.#in.emit(`t.waitForPhase(${wait}, ${this.#arguments(operands)}); yield ${pause.wait};`);
     this.#bind('t.satisfied');
   }
 
   bringRow(row: Expr): void {
     const place = this.#place(row);
     const words = this.#words(place);
-    const make = () => this.#emit(bringing(words));
-    const refused = () => this.#emit(bringing(['0', '0', '0', '0']));
+    const make = () => this.#in.emit(bringing(words));
+    const refused = () => this.#in.emit(bringing(['0', '0', '0', '0']));
     const access = this.#formOf({ kind: 'read', order: 'weak', scope: 'cta' }, place);
     this.#accesses.print(access, place, make, { refused });
   }
@@ -306,13 +299,13 @@ export class Effects implements SimRequests {
   }
 
   meet(...brought: readonly (Expr | string)[]): void {
-    if (brought.length > 0) this.#emit(bringing(brought.map((one) => this.#wordOf(one))));
+    if (brought.length > 0) this.#in.emit(bringing(brought.map((one) => this.#wordOf(one))));
     const meeting = {
       ...operations[this.#op].together,
       key: `${this.#op} ${this.site}`,
       whole: true,
     } as const;
-    this.#emit(this.#named.meet(meeting, '-1', this.site));
+    this.#in.emit(this.#in.named.meet(meeting, '-1', this.site));
     const type = this.#result?.type;
     if (type?.kind !== 'value') return;
     if (type.name === 'v16') this.#set(this.#targets(), [0, 1, 2, 3].map(word));

@@ -14,7 +14,7 @@ import {
   type Variable,
 } from '../../../lang/index.js';
 import type { IndexedPlace } from '../compiled.js';
-import { literal, unsigned } from '../text.js';
+import { literal, type Named, unsigned } from '../text.js';
 import type { Bounds, Locals } from './locals.js';
 
 export type Words = readonly [string, string, string, string];
@@ -30,25 +30,31 @@ export function valueName(e: Expr): ValueName {
   return e.type.name;
 }
 
-export class Expressions {
-  readonly #locals: Locals;
-  readonly #checked: boolean;
-  readonly #emit: (line: string) => void;
+/** The function that is printed, as those see it who print its parts. */
+export interface Printing {
+  readonly checked: boolean;
+  readonly inCluster: boolean;
+  readonly locals: Locals;
+  readonly named: Named;
+  emit(line: string): void;
   /** The number of the statement that is printed. */
-  readonly #site: () => number;
+  site(): number;
+  /** The loop around it may wait for other threads. */
+  polls(): void;
+}
 
-  constructor(locals: Locals, checked: boolean, emit: (line: string) => void, site: () => number) {
-    this.#locals = locals;
-    this.#checked = checked;
-    this.#emit = emit;
-    this.#site = site;
+export class Expressions {
+  readonly #in: Printing;
+
+  constructor(printing: Printing) {
+    this.#in = printing;
   }
 
   /** The text as something that is cheap to repeat. */
   simple(text: string, kind: 'i' | 'q' | 'b' | 'n'): string {
     if (identifier.test(text)) return text;
-    const name = this.#locals.temporary(kind);
-    this.#emit(`${name} = ${text};`);
+    const name = this.#in.locals.temporary(kind);
+    this.#in.emit(`${name} = ${text};`);
     return name;
   }
 
@@ -57,7 +63,7 @@ export class Expressions {
       case 'const':
         return constant(e.value, valueName(e));
       case 'variable':
-        return this.#locals.slot(e.variable, 'scalar').name;
+        return this.#in.locals.slot(e.variable, 'scalar').name;
       case 'builtin':
         return e.name;
       case 'unary':
@@ -74,7 +80,7 @@ export class Expressions {
         return this.#reinterpret(this.scalar(e.arg), valueName(e.arg), valueName(e));
       case 'register':
         this.touch(e.array);
-        return this.#locals.slot(e.array, 'registers').elements[e.index]![0]!;
+        return this.#in.locals.slot(e.array, 'registers').elements[e.index]![0]!;
       case 'lane':
         return this.#lane(this.words(e.vector), valueName(e), e.index);
       case 'pack':
@@ -86,14 +92,14 @@ export class Expressions {
 
   /** Says in checked mode that sums of products are read or written. */
   touch(array: Variable): void {
-    if (!this.#checked || !this.#locals.arrays.includes(array)) return;
-    this.#emit(`t.products.touch(${this.#locals.arrayOf(array)}, ${this.#site()});`);
+    if (!this.#in.checked || !this.#in.locals.arrays.includes(array)) return;
+    this.#in.emit(`t.products.touch(${this.#in.locals.arrayOf(array)}, ${this.#in.site()});`);
   }
 
   /** A tensorMap: only parameters are any. */
   tensor(e: Expr): string {
     if (e.kind !== 'variable') throw new Error(`${e.kind} is no tensorMap`);
-    return this.#locals.slot(e.variable, 'tensorMap').name;
+    return this.#in.locals.slot(e.variable, 'tensorMap').name;
   }
 
   #unary(e: Extract<Expr, { kind: 'unary' }>): string {
@@ -221,11 +227,9 @@ export class Expressions {
       case 'bool':
         return from === 'u64' ? `(${a} !== 0n)` : `(${a} !== 0)`;
       case 'bf16':
-        return `f32ToBf16(${this.convertText(a, from, 'f32')})`;
       case 'f16':
-        return `f32ToF16(${this.convertText(a, from, 'f32')})`;
       case 'e4m3':
-        return `f32ToE4m3(${this.convertText(a, from, 'f32')})`;
+        return `f32To${to[0]!.toUpperCase()}${to.slice(1)}(${this.convertText(a, from, 'f32')})`;
       case 'v16':
         throw new Error('nothing converts to v16');
     }
@@ -260,9 +264,9 @@ export class Expressions {
   words(e: Expr): Words {
     switch (e.kind) {
       case 'variable':
-        return this.#locals.slot(e.variable, 'v16').words;
+        return this.#in.locals.slot(e.variable, 'v16').words;
       case 'register':
-        return this.#locals.slot(e.array, 'registers').elements[e.index] as unknown as Words;
+        return this.#in.locals.slot(e.array, 'registers').elements[e.index] as unknown as Words;
       case 'pack':
         return this.#pack(e);
       case 'select': {
@@ -299,7 +303,7 @@ export class Expressions {
   address(e: Expr): Address {
     switch (e.kind) {
       case 'variable':
-        return this.#locals.slot(e.variable, 'pointer');
+        return this.#in.locals.slot(e.variable, 'pointer');
       case 'view':
         return this.address(e.pointer);
       case 'offset': {
@@ -308,13 +312,13 @@ export class Expressions {
         return { buffer, offset: this.#advance(offset, e.index, byteSize[e.type.to]) };
       }
       case 'field': {
-        const { buffers, offsets } = this.#locals.slot(e.window, 'peers');
+        const { buffers, offsets } = this.#in.locals.slot(e.window, 'peers');
         const rank = this.simple(this.scalar(e.rank), 'i');
         return {
           // In checked mode a rank outside the node is a finding at the access, not a crash here.
-          buffer: this.#checked ? `(${buffers}[${rank}] ?? noWindow)` : `${buffers}[${rank}]`,
+          buffer: this.#in.checked ? `(${buffers}[${rank}] ?? noWindow)` : `${buffers}[${rank}]`,
           offset: this.#add(
-            this.#checked ? `(${offsets}[${rank}] ?? 0)` : `${offsets}[${rank}]`,
+            this.#in.checked ? `(${offsets}[${rank}] ?? 0)` : `${offsets}[${rank}]`,
             e.field.offset,
           ),
         };
@@ -335,12 +339,12 @@ export class Expressions {
 
   /** The field of a window that a pointer is of, in checked mode and where that is known. */
   boundsOf(e: Expr): Bounds | null {
-    if (!this.#checked) return null;
+    if (!this.#in.checked) return null;
     switch (e.kind) {
       case 'variable':
-        return this.#locals.boundsOf(e.variable);
+        return this.#in.locals.boundsOf(e.variable);
       case 'field': {
-        const { offsets } = this.#locals.slot(e.window, 'peers');
+        const { offsets } = this.#in.locals.slot(e.window, 'peers');
         const base = `(${offsets}[${this.scalar(e.rank)}] ?? 0)`;
         return { start: this.#add(base, e.field.offset), field: e.field, strays: false };
       }
@@ -365,10 +369,10 @@ export class Expressions {
     if (!bounds?.strays) return { buffer, offset };
     const { name, type, length } = bounds.field;
     const bytes = bytesAt(pointer);
-    const within = this.#locals.temporary('i');
-    this.#emit(`${within} = ${offset} - ${bounds.start};`);
+    const within = this.#in.locals.temporary('i');
+    this.#in.emit(`${within} = ${offset} - ${bounds.start};`);
     const all = length * byteSize[type];
-    const strayed = `t.strayed(${JSON.stringify(name)}, ${all}, ${bytes}, ${within}, ${this.#site()})`;
+    const strayed = `t.strayed(${JSON.stringify(name)}, ${all}, ${bytes}, ${within}, ${this.#in.site()})`;
     const inside = `${within} >= 0 && ${within} <= ${all - bytes}`;
     return { buffer, offset: `(${inside} ? ${within} + ${bounds.start} : ${strayed})` };
   }
@@ -377,9 +381,9 @@ export class Expressions {
   #advance(offset: string, index: Expr, size: number): string {
     if (index.kind === 'const') return this.#add(offset, Number(index.value) * size);
     if (index.kind === 'index')
-      return this.#checked ? this.#within(offset, index, size) : this.#advance(offset, index.value, size);
+      return this.#in.checked ? this.#within(offset, index, size) : this.#advance(offset, index.value, size);
     const i = this.scalar(index);
-    if (this.#checked) {
+    if (this.#in.checked) {
       const exact = valueName(index) === 'u32' ? unsigned(i) : i;
       return `(${offset} + ${size === 1 ? exact : `${exact} * ${size}`})`;
     }
@@ -393,14 +397,14 @@ export class Expressions {
     const inside = names.map((name, i) => `${name} < ${extents[i]}`).join(' && ');
     const { field, layout, before } = of;
     const place: IndexedPlace = { layout, field: field.name, before, dimensions: field.dimensions, extents };
-    const outside = `t.outside(${JSON.stringify(place)}, [${names.join(', ')}], ${this.#site()})`;
+    const outside = `t.outside(${JSON.stringify(place)}, [${names.join(', ')}], ${this.#in.site()})`;
     return `(${inside} ? ${this.#advance(offset, value, size)} : ${outside})`;
   }
 
   #add(offset: string, bytes: number): string {
     if (bytes === 0) return offset;
     if (/^\d+$/.test(offset)) return String(Number(offset) + bytes);
-    return this.#checked ? `(${offset} + ${bytes})` : `(${offset} + ${bytes} | 0)`;
+    return this.#in.checked ? `(${offset} + ${bytes})` : `(${offset} + ${bytes} | 0)`;
   }
 }
 
