@@ -17,7 +17,7 @@ const ceilings = {
   gpu: 19_430,
   net: 11_300,
   moe: 18_720,
-  verify: 6_390,
+  verify: 6_220,
   tools: 6_680,
   cli: 2_500,
 };

@@ -3,13 +3,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { heddle } from '../../src/cli/program.js';
-import type {
-  BenchReport,
-  expertsBench,
-  gemmBench,
-  layerBench,
-  ReportOf,
-} from '../../src/tools/bench/index.js';
+import type { BenchReport, expertsBench, gemmBench, layerBench } from '../../src/tools/bench/index.js';
+
+type ReportOf<B extends { heading(report: never): string }> = Parameters<B['heading']>[0];
 
 let out = '';
 let err = '';

@@ -1,9 +1,9 @@
 import { describe, expect, it, test } from 'vitest';
 import { families } from '../../src/moe/families/index.js';
 import { World } from '../../src/net/world/index.js';
-import { compareLayer, type LayerInputs, makeLayer, plainLayer } from '../../src/verify/trials/index.js';
 import { deep, forwards, gptOss, type How, plain } from './layers.js';
 import { type LayerRun, runLayer } from './run-layer.js';
+import { compareLayer, type LayerInputs, makeLayer, plainLayer } from './whole-layer.js';
 
 const deepInputs = makeLayer(deep, [3, 2], 1);
 const plainInputs = makeLayer(plain, [1, 3, 2], 2);

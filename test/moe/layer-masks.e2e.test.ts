@@ -13,14 +13,8 @@ import {
 import { type Bits, expertsOf, fromF32 } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
 import { random } from '../../src/verify/testing/index.js';
-import {
-  compareLayer,
-  type LayerInputs,
-  makeLayer,
-  placeWeights,
-  plainLayer,
-} from '../../src/verify/trials/index.js';
 import { deep } from './layers.js';
+import { compareLayer, type LayerInputs, makeLayer, placeWeights, plainLayer } from './whole-layer.js';
 
 const ranks = 3;
 /** One for each micro-batch. */

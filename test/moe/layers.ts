@@ -4,8 +4,8 @@ import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
 import type { ForwardOptions, MoeLayerOptions } from '../../src/moe/index.js';
 import type { MoeModel } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
-import type { LayerInputs } from '../../src/verify/trials/index.js';
 import { runLayer } from './run-layer.js';
+import type { LayerInputs } from './whole-layer.js';
 
 /** DeepSeek-V3's in small: groups, a correction, a shared expert. */
 export const deep: MoeModel = {

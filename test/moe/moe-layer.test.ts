@@ -12,16 +12,10 @@ import {
 } from '../../src/moe/index.js';
 import { profiles } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
-import {
-  compareLayer,
-  type LayerInputs,
-  makeLayer,
-  placeWeights,
-  plainLayer,
-} from '../../src/verify/trials/index.js';
 import { deep, gptOss, plain } from './layers.js';
 import { liveMemory, withoutRoom } from './live-memory.js';
 import { runLayer } from './run-layer.js';
+import { compareLayer, type LayerInputs, makeLayer, placeWeights, plainLayer } from './whole-layer.js';
 
 test('memory is said before there is a layer', async () => {
   const inputs = makeLayer(deep, [2, 2], 5);

@@ -7,9 +7,9 @@ import { type Bits, type Placement, rebalance } from '../../src/moe/layer/index.
 import { layerInside } from '../../src/moe/moe-layer.js';
 import { MovingWeights } from '../../src/moe/moving-weights.js';
 import { World } from '../../src/net/world/index.js';
-import { compareLayer, makeLayer, placeWeights, plainLayer } from '../../src/verify/trials/index.js';
 import { needing } from '../needs.js';
 import { gptOss } from './layers.js';
+import { compareLayer, makeLayer, placeWeights, plainLayer } from './whole-layer.js';
 
 afterEach(() => void vi.restoreAllMocks());
 

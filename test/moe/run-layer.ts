@@ -11,7 +11,7 @@ import {
   tensorFrom,
 } from '../../src/moe/index.js';
 import type { World } from '../../src/net/world/index.js';
-import { type LayerInputs, placeWeights } from '../../src/verify/trials/index.js';
+import { type LayerInputs, placeWeights } from './whole-layer.js';
 
 export type LayerRun = Awaited<ReturnType<typeof runLayer>>;
 

@@ -18,8 +18,8 @@ import {
 } from '../../src/moe/index.js';
 import { World } from '../../src/net/world/index.js';
 import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../../src/verify/testing/index.js';
-import { makeLayer, placeWeights } from '../../src/verify/trials/index.js';
 import { plain } from './layers.js';
+import { makeLayer, placeWeights } from './whole-layer.js';
 
 /** Work that takes so many nanoseconds of the simulated machine. */
 const dawdle = kernel({ name: 'dawdle', params: { nanoseconds: 'u32' } }, (g, { nanoseconds }) => {

@@ -17,7 +17,7 @@ import {
 import { type MoeModel, profiles } from '../../src/moe/layer/index.js';
 import type { World } from '../../src/net/world/index.js';
 import { makeRoutes } from '../../src/verify/testing/index.js';
-import { makeLayer, placeWeights } from '../../src/verify/trials/index.js';
+import { makeLayer, placeWeights } from '../moe/whole-layer.js';
 import { gate } from './cuda/kernels.js';
 
 type Calls = Readonly<Record<string, () => unknown>>;

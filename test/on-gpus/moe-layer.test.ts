@@ -4,8 +4,8 @@ import { describe, test } from 'node:test';
 import type { ForwardOptions, MoeLayerOptions } from '../../src/moe/index.js';
 import { type MoeModel, profiles } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
-import { compareLayer, makeLayer, plainLayer } from '../../src/verify/trials/index.js';
 import { runLayer } from '../moe/run-layer.js';
+import { compareLayer, makeLayer, plainLayer } from '../moe/whole-layer.js';
 import { needs } from './machine.js';
 
 /** DeepSeek-V3's, Mixtral's and gpt-oss's, narrower and with fewer experts. */

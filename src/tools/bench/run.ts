@@ -76,8 +76,6 @@ export type Report<Point, Members> = Members &
     readonly notes: readonly string[];
   };
 
-export type ReportOf<B extends { heading(report: never): string }> = Parameters<B['heading']>[0];
-
 /** What a rank has to say of its measurements. */
 export type Tell<Point, Members = object> = ReturnType<typeof tellBy<Point, Members>>;
 

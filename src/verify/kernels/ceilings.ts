@@ -61,8 +61,6 @@ export function flagBarrierKernel(ranks: number) {
   );
 }
 
-export type FlagBarrier = Awaited<ReturnType<typeof createFlagBarrier>>;
-
 /**
  * This rank's part of a flag barrier. The kernel is made for all ranks of the world, and each of them calls this. `limit`: microseconds to
  * wait for a peer.

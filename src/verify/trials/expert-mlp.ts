@@ -8,7 +8,9 @@ import {
   type ExpertsPlanOptions,
   type Gemm,
   type MlpWeights,
+  type MoeLayerOptions,
   type Receiving,
+  type RouterWeights,
   readBits,
   type Tensor,
   tensorFrom,
@@ -107,6 +109,34 @@ export function mlpWeights(
     ...(matrix('gateUp', 2 * inner, hidden) as MlpWeights),
     ...matrix('down', hidden, inner),
     activation,
+  };
+}
+
+/** All weights of one rank's layer: what `make` gives for each matrix of an MLP, and the router's. */
+export function layerWeights(
+  model: MoeModel,
+  {
+    rank,
+    ranks,
+    places = model.experts,
+  }: { readonly rank: number; readonly ranks: number; readonly places?: number },
+  make: (of: 'experts' | 'sharedExperts', part: WeightsPart, shape: readonly number[]) => Tensor,
+  router: RouterWeights,
+  dtype: 'bf16' | 'e4m3' = 'bf16',
+): Pick<MoeLayerOptions, 'experts' | 'sharedExperts' | 'router'> {
+  const { hidden, sharedInner } = model;
+  const { count } = expertsOf({ experts: places, ranks }, rank);
+  const mlp = (
+    of: 'experts' | 'sharedExperts',
+    sizes: Parameters<typeof mlpWeights>[0],
+    experts: number | null,
+  ) => mlpWeights({ ...sizes, dtype }, experts, (part, shape) => make(of, part, shape));
+  return {
+    experts: mlp('experts', model, count),
+    ...(sharedInner !== undefined && {
+      sharedExperts: mlp('sharedExperts', { hidden, inner: sharedInner }, null),
+    }),
+    router,
   };
 }
 

@@ -1,8 +1,7 @@
 /**
  * The parts of a layer beside their references, with inputs from a seed: the experts' plan, experts that are MLPs, the
- * router, a whole layer. The check, the demo and Heddle's own tests run these.
+ * router. The check, the benchmarks and Heddle's own tests run these.
  */
 export * from './expert-mlp.js';
 export * from './expert-rows.js';
-export * from './moe-layer.js';
 export * from './routed.js';

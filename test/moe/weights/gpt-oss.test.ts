@@ -27,9 +27,10 @@ import {
   randomElements,
   shapeOfRounds,
 } from '../../../src/verify/testing/index.js';
-import { compareLayer, compareMlp, placeReceived, plainLayer } from '../../../src/verify/trials/index.js';
+import { compareMlp, placeReceived } from '../../../src/verify/trials/index.js';
 import { gptOss } from '../layers.js';
 import { routedFromFiles } from '../run-layer.js';
+import { compareLayer, plainLayer } from '../whole-layer.js';
 import { drawn, folderWith, type StoredModel, sharded, stored } from './files.js';
 import { onGpu } from './on-gpu.js';
 

@@ -12,8 +12,8 @@ import {
   type ScaledMatrices,
 } from '../../../src/moe/layer/index.js';
 import { World } from '../../../src/net/world/index.js';
-import { makeLayer } from '../../../src/verify/trials/index.js';
 import { runLayer } from '../../moe/run-layer.js';
+import { makeLayer } from '../../moe/whole-layer.js';
 
 const [folder = 'moe-layer', device = 'cuda', given = 'bf16'] = process.argv.slice(2);
 const weights = given === 'fp8' ? 'fp8' : 'bf16';

@@ -1,6 +1,6 @@
 /** A whole layer with weights from a seed, as its ranks run it, and what it means in the plainest code. */
-import type { Device, Stream } from '../../gpu/index.js';
-import { type MoeLayerOptions, type RouterWeights, type Tensor, tensorFrom } from '../../moe/index.js';
+import type { Device, Stream } from '../../src/gpu/index.js';
+import { tensorFrom } from '../../src/moe/index.js';
 import {
   type Bits,
   dequantise,
@@ -12,19 +12,21 @@ import {
   quantise,
   reference,
   toF32,
-} from '../../moe/layer/index.js';
-import { type Comparison, compareClosely, mergeComparisons } from '../testing/index.js';
+} from '../../src/moe/layer/index.js';
+import { type Comparison, compareClosely, mergeComparisons } from '../../src/verify/testing/index.js';
 import {
   dtypeOf,
+  expectedRoutes,
   isScaled,
+  layerWeights,
   makeMlp,
+  makeRouted,
   makeScaledMlp,
-  mlpWeights,
   ofKind,
+  type RoutedInputs,
+  routedTolerance,
   stacked,
-  type WeightsPart,
-} from './expert-mlp.js';
-import { expectedRoutes, makeRouted, type RoutedInputs, routedTolerance } from './routed.js';
+} from '../../src/verify/trials/index.js';
 
 /** All weights of a layer, of all ranks, and what each rank brings. */
 export interface LayerInputs {
@@ -80,34 +82,6 @@ function clearRows(router: RoutedInputs, start: number, end: number, seed: numbe
 }
 
 const isClear = (inputs: RoutedInputs): boolean => expectedRoutes(inputs).margin >= routedTolerance;
-
-/** All weights of one rank's layer: what `make` gives for each matrix of an MLP, and the router's. */
-export function layerWeights(
-  model: MoeModel,
-  {
-    rank,
-    ranks,
-    places = model.experts,
-  }: { readonly rank: number; readonly ranks: number; readonly places?: number },
-  make: (of: 'experts' | 'sharedExperts', part: WeightsPart, shape: readonly number[]) => Tensor,
-  router: RouterWeights,
-  dtype: 'bf16' | 'e4m3' = 'bf16',
-): Pick<MoeLayerOptions, 'experts' | 'sharedExperts' | 'router'> {
-  const { hidden, sharedInner } = model;
-  const { count } = expertsOf({ experts: places, ranks }, rank);
-  const mlp = (
-    of: 'experts' | 'sharedExperts',
-    sizes: Parameters<typeof mlpWeights>[0],
-    experts: number | null,
-  ) => mlpWeights({ ...sizes, dtype }, experts, (part, shape) => make(of, part, shape));
-  return {
-    experts: mlp('experts', model, count),
-    ...(sharedInner !== undefined && {
-      sharedExperts: mlp('sharedExperts', { hidden, inner: sharedInner }, null),
-    }),
-    router,
-  };
-}
 
 /**
  * Puts the weights of one rank on its device. An empty place gets the weights of some expert, which no kernel may
