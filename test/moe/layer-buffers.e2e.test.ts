@@ -15,9 +15,9 @@ import {
 } from '../../src/moe/index.js';
 import { type Bits, type MoeModel, type Placement, rebalance } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
-import { compareLayer, makeLayer, placeWeights, plainLayer } from '../../src/verify/trials/index.js';
 import { deep, plain } from './layers.js';
 import { liveMemory } from './live-memory.js';
+import { compareLayer, makeLayer, placeWeights, plainLayer } from './whole-layer.js';
 
 const ranks = 2;
 const tokens = [3, 2];

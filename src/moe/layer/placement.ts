@@ -67,14 +67,6 @@ export function placesByExpert({ experts, places }: Placement): number[][] {
   return found;
 }
 
-/** The placement without the places of some ranks, such as those that were lost. */
-export const withoutRanks = (placement: Placement, ranks: readonly number[]): Placement => ({
-  ...placement,
-  places: placement.places.map((expert, place) =>
-    ranks.includes(rankOfPlace(placement, place)) ? -1 : expert,
-  ),
-});
-
 /** [rank]: its part of the counted routes, which an expert's places share equally. Routes to experts that live nowhere are nobody's. */
 export function rankLoads(placement: Placement, counts: ArrayLike<number>): number[] {
   requirePlacement('placement', placement);

@@ -72,5 +72,3 @@ export function hybridWindow(shape: HybridShape) {
 export const roundWords = [
   ...(['begun', 'finished', 'dispatched', 'combined', 'dispatchLanded', 'combineLanded', 'handed'] as const),
 ] as const;
-
-export type HybridWindow = ReturnType<typeof hybridWindow>;

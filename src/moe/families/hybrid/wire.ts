@@ -54,5 +54,3 @@ export function hybridWire(shape: HybridShape) {
 
 /** Words of the wire that count rounds: they begin with every bit set, as those of the window. */
 export const wireRoundWords = ['dispatchReady', 'combineReady', 'dispatchCame', 'combineCame'] as const;
-
-export type HybridWire = ReturnType<typeof hybridWire>;
