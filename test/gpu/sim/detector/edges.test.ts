@@ -1,75 +1,52 @@
-/** Each kind of edge that orders two accesses, and what does not. */
+/** Each kind of edge that orders two accesses, and what does not. Steps are in words of their own: steps.ts. */
 import { describe, expect, it } from 'vitest';
-import { type Running, Script } from './script.js';
+import { Script } from './script.js';
+import { play, scenarios } from './steps.js';
 
-/** Two threads of one block (different warps), of two blocks, or of two ranks; and a buffer. */
-function pair(apart: 'warp' | 'block' | 'grid' | 'node') {
-  const script = new Script();
-  const buffer = script.buffer();
-  let a: number;
-  let b: number;
-  let launch: Running;
-  if (apart === 'node') {
-    launch = script.launch(script.stream(0));
-    a = launch.thread(0, 0);
-    b = script.launch(script.stream(1)).thread(0, 0);
-  } else {
-    launch = script.launch(script.stream(0), { blocks: 2, threads: 64 });
-    a = launch.thread(0, 0);
-    b =
-      apart === 'warp' ? launch.thread(0, 1) : apart === 'block' ? launch.thread(0, 40) : launch.thread(1, 0);
-  }
-  return { script, buffer, a, b, launch };
-}
+/** Plays every scenario; the races are those that it lists, and no others. */
+const found = (text: string): void =>
+  it.each(scenarios(text))('%s', (_, steps, races) => {
+    expect(play(steps).races).toEqual(races);
+  });
 
 const flag = 512;
 
 describe('conflicts', () => {
-  it('reports a write and a read of two threads that nothing orders, both ways round', () => {
-    for (const kinds of [
-      ['write', 'read'],
-      ['read', 'write'],
-      ['write', 'write'],
-    ] as const) {
-      const { script, buffer, a, b } = pair('block');
-      script.access(a, kinds[0], 'weak', 'cta', buffer, 0, 4, 'first');
-      script.access(b, kinds[1], 'weak', 'cta', buffer, 0, 4, 'second');
-      expect(script.races).toEqual(['first second']);
-    }
-  });
+  found(`
+    a write and a read that nothing orders
+    block | a w data; b r data
+    × data use
 
-  it('lets threads read together, and one thread do as it likes', () => {
-    const { script, buffer, a, b } = pair('block');
-    script.read(a, buffer, 0, 'a');
-    script.read(b, buffer, 0, 'b');
-    script.write(a, buffer, 64, 'own write');
-    script.read(a, buffer, 64, 'own read');
-    expect(script.races).toEqual([]);
-  });
+    a read and a write that nothing orders
+    block | a r data; b w data
+    × use data
 
-  it('names the last of a thread’s reads: it is the one that came too late', () => {
-    const { script, buffer, a, b } = pair('block');
-    for (const where of ['early', 'again', 'late']) script.read(a, buffer, 0, where);
-    script.write(b, buffer, 0, 'write');
-    expect(script.races).toEqual(['late write']);
-    // Atomic ones have a record in full.
-    for (const where of ['early', 'late']) script.load(a, 'relaxed', 'gpu', buffer, flag, where);
-    script.write(b, buffer, flag, 'other write');
-    expect(script.races).toContain('late other write');
-  });
+    two writes that nothing orders
+    block | a w data @first; b w data @second
+    × first second
 
-  it('remembers every reader that a write may race with', () => {
-    const script = new Script();
-    const buffer = script.buffer();
-    const launch = script.launch(script.stream(), { blocks: 3 });
-    script.read(launch.thread(0, 0), buffer, 0, 'r0');
-    script.read(launch.thread(1, 0), buffer, 0, 'r1');
-    script.write(launch.thread(2, 0), buffer, 0, 'w');
-    expect(script.races.sort()).toEqual(['r0 w', 'r1 w']);
-  });
+    threads read together, and one does as it likes
+    block | a r data; b r data; a w 64; a r 64
+
+    the last of a thread’s reads is named: it is the one that came too late
+    block | a r data @early; a r data @again; a r data @late; b w data
+    × late data
+
+    so it is of atomic ones
+    block | a ld relaxed.gpu flag @early; a ld relaxed.gpu flag @late; b w flag
+    × late flag
+
+    every reader that a write may race with is remembered
+    a 0:0.0, b 0:1.0, c 0:2.0 | a r data @r0; b r data @r1; c w data
+    × r0 data
+    × r1 data
+  `);
 
   it('looks at bytes, not at words: neighbours do not conflict, overlaps do', () => {
-    const { script, buffer, a, b } = pair('grid');
+    const script = new Script();
+    const buffer = script.buffer();
+    const launch = script.launch(script.stream(), { blocks: 2 });
+    const [a, b] = [launch.thread(0, 0), launch.thread(1, 0)];
     script.write(a, buffer, 0, 'vector', 16);
     script.write(b, buffer, 16, 'next vector', 16);
     script.write(a, buffer, 36, 'u32');
@@ -97,66 +74,38 @@ describe('conflicts', () => {
   });
 
   it('reports a pair of sites once', () => {
-    const { script, buffer, a, b } = pair('block');
+    const script = new Script();
+    const buffer = script.buffer();
+    const launch = script.launch(script.stream(), { threads: 64 });
+    const [first, second] = [script.site('one'), script.site('two')];
     const write = { kind: 'write', order: 'weak', scope: 'cta', bytes: 4 } as const;
-    const report = () => {
-      script.detector.access(a, write, 0, buffer, 0);
-      script.detector.access(b, write, 1, buffer, 0);
-    };
-    script.write(a, buffer, 800, 'one');
-    script.write(b, buffer, 804, 'two');
-    report();
-    report();
+    for (const offset of [0, 0, 64]) {
+      script.detector.access(launch.thread(0, 0), write, first, buffer, offset);
+      script.detector.access(launch.thread(0, 40), write, second, buffer, offset);
+    }
     expect(script.races).toEqual(['one two']);
   });
 });
 
 describe('barriers', () => {
-  it('a block barrier orders the threads of its block, and no others', () => {
-    const { script, buffer, a, b, launch } = pair('block');
-    script.write(a, buffer, 0, 'before');
-    launch.barrier(0);
-    script.read(b, buffer, 0, 'after');
-    expect(script.races).toEqual([]);
-    script.read(launch.thread(1, 0), buffer, 0, 'elsewhere');
-    expect(script.races).toEqual(['before elsewhere']);
-  });
+  found(`
+    a block barrier orders the threads of its block, and no others
+    a 0:0.0, b 0:0.40, c 0:1.0 | a w data; barrier a; b r data; c r data @elsewhere
+    × data elsewhere
 
-  it('a block barrier does not order what follows it', () => {
-    const { script, buffer, a, b, launch } = pair('block');
-    launch.barrier(0);
-    script.write(a, buffer, 0, 'first');
-    script.read(b, buffer, 0, 'second');
-    expect(script.races).toEqual(['first second']);
-  });
+    a block barrier does not order what follows it
+    block | barrier a; a w data; b r data
+    × data use
 
-  it('a warp that meets orders its lanes only', () => {
-    const { script, buffer, a, b, launch } = pair('warp');
-    script.write(a, buffer, 0, 'before');
-    launch.warp(0, 0);
-    script.read(b, buffer, 0, 'lane');
-    expect(script.races).toEqual([]);
-    script.read(launch.thread(0, 32), buffer, 0, 'other warp');
-    expect(script.races).toEqual(['before other warp']);
-  });
+    a warp that meets orders its lanes only
+    a 0:0.0, b 0:0.1, c 0:0.32 | a w data; warp a; b r data; c r data @other-warp
+    × data other-warp
 
-  it('hands on what a thread learnt elsewhere', () => {
-    const script = new Script();
-    const buffer = script.buffer();
-    const launch = script.launch(script.stream(), { threads: 64 });
-    const remote = script.launch(script.stream(1)).thread(0, 0);
-    script.write(remote, buffer, 0, 'data');
-    script.store(remote, 'release', 'sys', buffer, flag, 'flag');
-    script.load(launch.thread(0, 3), 'acquire', 'sys', buffer, flag, 'poll');
-    launch.warp(0, 0);
-    script.read(launch.thread(0, 5), buffer, 0, 'same warp');
-    expect(script.races).toEqual([]);
-    script.read(launch.thread(0, 50), buffer, 0, 'too early');
-    expect(script.races).toEqual(['data too early']);
-    launch.barrier(0);
-    script.read(launch.thread(0, 60), buffer, 0, 'after the barrier');
-    expect(script.races).toHaveLength(1);
-  });
+    hands on what a thread learnt elsewhere
+    a 0:0.3, b 0:0.5, c 0:0.50, d 0:0.60, far 1:0.0 | far w data; far st release.sys flag; a ld acquire.sys flag; warp a
+    b r data; c r data @too-early; barrier a; d r data
+    × data too-early
+  `);
 });
 
 describe('release and acquire', () => {
@@ -167,163 +116,122 @@ describe('release and acquire', () => {
     for (const [i, written] of scopes.entries()) {
       for (const [j, read] of scopes.entries()) {
         const works = Math.min(i, j) >= reach[apart];
-        it(`${works ? 'orders' : 'does not order'} across a ${apart}: release ${written}, acquire ${read}`, () => {
-          const { script, buffer, a, b } = pair(apart);
-          script.write(a, buffer, 0, 'data');
-          script.store(a, 'release', written, buffer, flag, 'flag');
-          script.load(b, 'acquire', read, buffer, flag, 'poll');
-          script.read(b, buffer, 0, 'use');
-          expect(script.races).toEqual(works ? [] : ['flag poll', 'data use']);
-        });
-
-        it(`${works ? 'orders' : 'does not order'} across a ${apart}: fence ${written}, fence ${read}`, () => {
-          const { script, buffer, a, b } = pair(apart);
-          script.write(a, buffer, 0, 'data');
-          script.fence(a, written);
-          script.store(a, 'relaxed', 'sys', buffer, flag, 'flag');
-          script.load(b, 'relaxed', 'sys', buffer, flag, 'poll');
-          script.fence(b, read);
-          script.read(b, buffer, 0, 'use');
-          expect(script.races).toEqual(works ? [] : ['data use']);
+        it(`${works ? 'orders' : 'does not order'} across a ${apart}: ${written}, then ${read}`, () => {
+          const flags = `a st release.${written} flag; b ld acquire.${read} flag`;
+          expect(play(`${apart} | a w data; ${flags}; b r data`).races).toEqual(
+            works ? [] : ['flag poll', 'data use'],
+          );
+          const fences = `a fence ${written}; a st relaxed.sys flag; b ld relaxed.sys flag; b fence ${read}`;
+          expect(play(`${apart} | a w data; ${fences}; b r data`).races).toEqual(works ? [] : ['data use']);
         });
       }
     }
   }
 
-  it('needs both halves', () => {
-    for (const [written, read] of [
-      ['relaxed', 'acquire'],
-      ['release', 'relaxed'],
-      ['relaxed', 'relaxed'],
+  it('fences that are sequentially consistent are ordered as they come, as far as their scopes reach', () => {
+    for (const [mine, theirs, apart, orders] of [
+      ['sys', 'sys', 'node', true],
+      ['gpu', 'gpu', 'grid', true],
+      ['sys', 'gpu', 'grid', true],
+      ['cta', 'cta', 'block', true],
+      ['sys', 'gpu', 'node', false],
+      ['gpu', 'sys', 'node', false],
+      ['cta', 'gpu', 'grid', false],
     ] as const) {
-      const { script, buffer, a, b } = pair('node');
-      script.write(a, buffer, 0, 'data');
-      script.store(a, written, 'sys', buffer, flag, 'flag');
-      script.load(b, read, 'sys', buffer, flag, 'poll');
-      script.read(b, buffer, 0, 'use');
-      expect(script.races).toEqual(['data use']);
+      const steps = `a w data; a sc ${mine}; a w late; b sc ${theirs}; b r data; b r late @use-late`;
+      const races = [...(orders ? [] : ['data use']), 'late use-late'];
+      expect(play(`${apart} | ${steps}`).races, `${mine} ${theirs} ${apart}`).toEqual(races);
     }
   });
 
-  it('publishes what came before the release only', () => {
-    const { script, buffer, a, b } = pair('node');
-    script.store(a, 'release', 'sys', buffer, flag, 'flag');
-    script.write(a, buffer, 0, 'data');
-    script.load(b, 'acquire', 'sys', buffer, flag, 'poll');
-    script.read(b, buffer, 0, 'use');
-    expect(script.races).toEqual(['data use']);
-  });
+  found(`
+    a fence that is not sequentially consistent is in no order with those that are
+    node | a w data; a sc sys; b fence sys; b r data
+    × data use
 
-  it("a release goes on in later relaxed stores of its thread to the same place, and in nobody else's", () => {
-    for (const by of ['a', 'c'] as const) {
-      const script = new Script();
-      const buffer = script.buffer();
-      const [a, b, c] = [0, 1, 2].map((rank) => script.launch(script.stream(rank)).thread(0, 0)) as [
-        number,
-        number,
-        number,
-      ];
-      script.write(a, buffer, 0, 'data');
-      script.store(a, 'release', 'sys', buffer, flag, 'flag');
-      script.write(a, buffer, 4, 'late');
-      script.store(by === 'a' ? a : c, 'relaxed', 'sys', buffer, flag, 'later');
-      script.load(b, 'acquire', 'sys', buffer, flag, 'poll');
-      script.read(b, buffer, 0, 'use');
-      script.read(b, buffer, 4, 'use late');
-      expect(script.races).toEqual(by === 'a' ? ['late use late'] : ['data use', 'late use late']);
-    }
-  });
+    needs a release
+    node | a w data; a st relaxed.sys flag; b ld acquire.sys flag; b r data
+    × data use
 
-  it('a relaxed load is completed by a later acquire of the same place, and of no other', () => {
-    for (const at of [flag, flag + 4]) {
-      const { script, buffer, a, b } = pair('node');
-      script.write(a, buffer, 0, 'data');
-      script.store(a, 'release', 'sys', buffer, flag, 'flag');
-      script.load(b, 'relaxed', 'sys', buffer, flag, 'poll');
-      // Somebody else's store comes between, so that the acquire itself reads no release.
-      script.load(b, 'acquire', 'gpu', buffer, at, 'too narrow');
-      script.store(b, 'relaxed', 'sys', buffer, at, 'own');
-      script.load(b, 'acquire', 'sys', buffer, at, 'poll again');
-      script.read(b, buffer, 0, 'use');
-      expect(script.races.filter((race) => race.endsWith('use'))).toEqual(at === flag ? [] : ['data use']);
-    }
-  });
+    needs an acquire
+    node | a w data; a st release.sys flag; b ld relaxed.sys flag; b r data
+    × data use
 
-  it('sequentially consistent fences are ordered as they come, as far as their scopes reach', () => {
-    for (const [mine, theirs, apart] of [
-      ['sys', 'sys', 'node'],
-      ['gpu', 'gpu', 'grid'],
-      ['sys', 'gpu', 'grid'],
-      ['cta', 'cta', 'block'],
-    ] as const) {
-      const { script, buffer, a, b } = pair(apart);
-      script.write(a, buffer, 0, 'data');
-      script.fence(a, mine, 'seq_cst');
-      script.write(a, buffer, 4, 'late');
-      script.fence(b, theirs, 'seq_cst');
-      script.read(b, buffer, 0, 'use');
-      expect(script.races).toEqual([]);
-      script.read(b, buffer, 4, 'use late');
-      expect(script.races).toEqual(['late use late']);
-    }
-    for (const [mine, theirs, apart] of [
-      ['sys', 'gpu', 'node'],
-      ['gpu', 'sys', 'node'],
-      ['cta', 'gpu', 'grid'],
-    ] as const) {
-      const { script, buffer, a, b } = pair(apart);
-      script.write(a, buffer, 0, 'data');
-      script.fence(a, mine, 'seq_cst');
-      script.fence(b, theirs, 'seq_cst');
-      script.read(b, buffer, 0, 'use');
-      expect(script.races).toEqual(['data use']);
-    }
-    const { script, buffer, a, b } = pair('node');
-    script.write(a, buffer, 0, 'data');
-    script.fence(a, 'sys', 'seq_cst');
-    script.fence(b, 'sys');
-    script.read(b, buffer, 0, 'use');
-    expect(script.races).toEqual(['data use']);
-  });
+    needs more than relaxed halves
+    node | a w data; a st relaxed.sys flag; b ld relaxed.sys flag; b r data
+    × data use
 
-  it('does not order an acquire that read before the release', () => {
-    const { script, buffer, a, b } = pair('node');
-    script.write(a, buffer, 0, 'data');
-    script.load(b, 'acquire', 'sys', buffer, flag, 'poll');
-    script.store(a, 'release', 'sys', buffer, flag, 'flag');
-    script.read(b, buffer, 0, 'use');
-    expect(script.races).toEqual(['data use']);
-  });
+    publishes what came before the release only
+    node | a st release.sys flag; a w data; b ld acquire.sys flag; b r data
+    × data use
 
-  it('a fence serves every relaxed store after it, but not what was written after the fence', () => {
-    const { script, buffer, a, b } = pair('node');
-    script.write(a, buffer, 0, 'data');
-    script.fence(a, 'sys');
-    script.write(a, buffer, 4, 'late');
-    script.store(a, 'relaxed', 'sys', buffer, flag, 'flag 1');
-    script.store(a, 'relaxed', 'sys', buffer, flag + 4, 'flag 2');
-    script.load(b, 'relaxed', 'sys', buffer, flag + 4, 'poll');
-    script.fence(b, 'sys');
-    script.read(b, buffer, 0, 'use');
-    expect(script.races).toEqual([]);
-    script.read(b, buffer, 4, 'use late');
-    expect(script.races).toEqual(['late use late']);
-  });
+    a release goes on in later relaxed stores of its thread to the same place
+    node | a w data; a st release.sys flag; a w late; a st relaxed.sys flag @later; b ld acquire.sys flag
+    b r data; b r late @use-late
+    × late use-late
 
-  it('is cumulative: a gpu-scope chain on each side of a sys-scope release carries everything', () => {
+    and in nobody else's
+    a 0:0.0, b 1:0.0, c 2:0.0 | a w data; a st release.sys flag; a w late; c st relaxed.sys flag @later; b ld acquire.sys flag
+    b r data; b r late @use-late
+    × data use
+    × late use-late
+
+    a relaxed load is completed by a later acquire of the same place, though that reads what somebody else stored
+    node | a w data; a st release.sys flag; b ld relaxed.sys flag; b st relaxed.sys flag @own; b ld acquire.sys flag; b r data
+
+    but not by one of too narrow a scope, or of another place
+    node | a w data; a st release.sys flag; b ld relaxed.sys flag; b ld acquire.cta flag @narrow
+    b st relaxed.sys next @own; b ld acquire.sys next; b r data
+    × flag narrow
+    × data use
+
+    does not order an acquire that read before the release
+    node | a w data; b ld acquire.sys flag; a st release.sys flag; b r data
+    × data use
+
+    a fence serves every relaxed store after it, but not what was written after the fence
+    node | a w data; a fence sys; a w late; a st relaxed.sys flag; a st relaxed.sys next
+    b ld relaxed.sys next; b fence sys; b r data; b r late @use-late
+    × late use-late
+
+    is cumulative: a gpu-scope chain on each side of a sys-scope release carries everything
+    a 0:0.0, b 0:1.0, c 1:0.0, d 1:1.0 | a w data; a rmw acq_rel.gpu flag @count; b rmw acq_rel.gpu flag @last
+    b st release.sys next @arrive; c ld acquire.sys next @await
+    c st release.gpu third @pass-on; d ld acquire.gpu third @receive; d r data
+
+    a chain of relaxed read-modify-writes keeps the release of its head, and of no link
+    a 0:0.0, b 0:1.0, c 0:2.0, d 0:3.0 | a w data; b w late; a st release.gpu flag @head; b rmw relaxed.gpu flag
+    c rmw relaxed.gpu flag; d ld acquire.gpu flag; d r data; d r late @use-late
+    × late use-late
+
+    a chain breaks where a link is too narrow
+    a 0:0.0, b 0:1.0, c 0:2.0 | a w data; a st release.gpu flag @head; b rmw relaxed.cta flag @link
+    c ld acquire.gpu flag; c r data
+    × head link
+    × link poll
+    × data use
+
+    the scope of the head counts for the reader at the end of a chain
+    a 0:0.0, b 0:1.0, far 1:0.0 | a w data; a rmw release.gpu flag @head; b rmw relaxed.sys flag @link
+    far ld acquire.sys flag; far r data
+    × head poll
+    × data use
+
+    a weak store to the flag is a race and synchronises nothing
+    node | a w data; a w flag; b ld acquire.sys flag; b r data
+    × flag poll
+    × data use
+  `);
+
+  it('does not order through atomics of another size', () => {
     const script = new Script();
     const buffer = script.buffer();
-    const near = script.launch(script.stream(0), { blocks: 2 });
-    const far = script.launch(script.stream(1), { blocks: 2 });
-    script.write(near.thread(0, 0), buffer, 0, 'data');
-    script.update(near.thread(0, 0), 'acq_rel', 'gpu', buffer, flag, 'count');
-    script.update(near.thread(1, 0), 'acq_rel', 'gpu', buffer, flag, 'last');
-    script.store(near.thread(1, 0), 'release', 'sys', buffer, flag + 4, 'arrive');
-    script.load(far.thread(0, 0), 'acquire', 'sys', buffer, flag + 4, 'await');
-    script.store(far.thread(0, 0), 'release', 'gpu', buffer, flag + 8, 'pass on');
-    script.load(far.thread(1, 0), 'acquire', 'gpu', buffer, flag + 8, 'receive');
-    script.read(far.thread(1, 0), buffer, 0, 'use');
-    expect(script.races).toEqual([]);
+    const [a, b] = [0, 1].map((rank) => script.launch(script.stream(rank)).thread(0, 0)) as [number, number];
+    script.write(a, buffer, 0, 'data');
+    script.access(a, 'write', 'release', 'sys', buffer, flag, 8, 'flag');
+    script.load(b, 'acquire', 'sys', buffer, flag, 'poll');
+    script.read(b, buffer, 0, 'use');
+    expect(script.races).toEqual(['flag poll', 'data use']);
   });
 
   it('many who count themselves in are all known to those who acquire the count, as far as scopes reach', () => {
@@ -350,65 +258,6 @@ describe('release and acquire', () => {
       expect(found).toHaveLength(races);
       expect(found).toContain('write behind its count read 40');
     }
-  });
-
-  it('a chain of relaxed read-modify-writes keeps the release of its head', () => {
-    const script = new Script();
-    const buffer = script.buffer();
-    const launch = script.launch(script.stream(), { blocks: 4 });
-    script.write(launch.thread(0, 0), buffer, 0, 'head data');
-    script.write(launch.thread(1, 0), buffer, 4, 'link data');
-    script.store(launch.thread(0, 0), 'release', 'gpu', buffer, flag, 'head');
-    script.update(launch.thread(1, 0), 'relaxed', 'gpu', buffer, flag, 'link');
-    script.update(launch.thread(2, 0), 'relaxed', 'gpu', buffer, flag, 'link');
-    script.load(launch.thread(3, 0), 'acquire', 'gpu', buffer, flag, 'poll');
-    script.read(launch.thread(3, 0), buffer, 0, 'use');
-    expect(script.races).toEqual([]);
-    script.read(launch.thread(3, 0), buffer, 4, 'use of the link');
-    expect(script.races).toEqual(['link data use of the link']);
-  });
-
-  it('a chain breaks where a link is too narrow', () => {
-    const script = new Script();
-    const buffer = script.buffer();
-    const launch = script.launch(script.stream(), { blocks: 3 });
-    script.write(launch.thread(0, 0), buffer, 0, 'data');
-    script.store(launch.thread(0, 0), 'release', 'gpu', buffer, flag, 'head');
-    script.update(launch.thread(1, 0), 'relaxed', 'cta', buffer, flag, 'link');
-    script.load(launch.thread(2, 0), 'acquire', 'gpu', buffer, flag, 'poll');
-    script.read(launch.thread(2, 0), buffer, 0, 'use');
-    expect(script.races).toContain('data use');
-  });
-
-  it('the scope of the head counts for the reader at the end of a chain', () => {
-    const script = new Script();
-    const buffer = script.buffer();
-    const near = script.launch(script.stream(0), { blocks: 2 });
-    const far = script.launch(script.stream(1)).thread(0, 0);
-    script.write(near.thread(0, 0), buffer, 0, 'data');
-    script.update(near.thread(0, 0), 'release', 'gpu', buffer, flag, 'narrow head');
-    script.update(near.thread(1, 0), 'relaxed', 'sys', buffer, flag, 'link');
-    script.load(far, 'acquire', 'sys', buffer, flag, 'poll');
-    script.read(far, buffer, 0, 'use');
-    expect(script.races).toContain('data use');
-  });
-
-  it('does not order through atomics of another size', () => {
-    const { script, buffer, a, b } = pair('node');
-    script.write(a, buffer, 0, 'data');
-    script.access(a, 'write', 'release', 'sys', buffer, flag, 8, 'flag');
-    script.load(b, 'acquire', 'sys', buffer, flag, 'poll');
-    script.read(b, buffer, 0, 'use');
-    expect(script.races).toEqual(['flag poll', 'data use']);
-  });
-
-  it('a weak store to the flag is a race and synchronises nothing', () => {
-    const { script, buffer, a, b } = pair('node');
-    script.write(a, buffer, 0, 'data');
-    script.write(a, buffer, flag, 'flag');
-    script.load(b, 'acquire', 'sys', buffer, flag, 'poll');
-    script.read(b, buffer, 0, 'use');
-    expect(script.races).toEqual(['flag poll', 'data use']);
   });
 });
 
@@ -565,116 +414,66 @@ describe('streams', () => {
   });
 });
 
+/** The copy reads what lies at `data`, or overwrites it. */
 describe('the asynchronous proxy', () => {
-  function setUp() {
-    const script = new Script();
-    const buffer = script.buffer('window');
-    const launch = script.launch(script.stream(), { threads: 2, blocks: 2 });
-    return { script, buffer, launch, me: launch.thread(0, 0) };
-  }
-  const far = 4096;
-  /** The copy reads what lies at 0. */
-  const copyOut = ({ script, buffer, me }: ReturnType<typeof setUp>) =>
-    script.bulk(me, 0, buffer, buffer, 0, 16, 'copy', 'bulk', far);
-  /** … overwrites it. */
-  const copyIn = ({ script, buffer, me }: ReturnType<typeof setUp>) =>
-    script.bulk(me, 0, buffer, buffer, far, 16, 'copy', 'bulk', 0);
-
   it('knows what its thread did only behind a fence', () => {
-    const run = setUp();
-    run.script.write(run.me, run.buffer, 0, 'fill');
-    copyOut(run);
-    expect(run.script.races).toEqual(['fill copy']);
-    expect(run.script.findings[0]!.hint).toBe(
+    const script = play('a 0:0.0 | a w data @fill; a cp data far');
+    expect(script.races).toEqual(['fill copy']);
+    expect(script.findings[0]!.hint).toBe(
       'The store at fill comes before the bulk copy at copy, but the copy goes by a path to memory of its own (the ' +
         'asynchronous proxy), which no barrier, release or acquire orders with ordinary accesses: put ' +
         "g.proxyFence('global') between the two.",
     );
   });
 
-  it('may not overwrite what was read before, either', () => {
-    const run = setUp();
-    run.script.read(run.me, run.buffer, 0, 'use');
-    copyIn(run);
-    expect(run.script.races).toEqual(['use copy']);
+  it('says where between the threads of a block its fence is missing', () => {
+    const script = play('block | b w data @fill; barrier a; a cp data far');
+    expect(script.races).toEqual(['fill copy']);
+    expect(script.findings[0]!.hint).toContain(
+      "put g.proxyFence('global') in the thread that starts the copy, between the barrier or acquire behind the store at " +
+        'fill and the copy',
+    );
   });
 
-  it('a fence stands on either side of a barrier', () => {
-    for (const side of ['before', 'behind', 'neither'] as const) {
-      const run = setUp();
-      const other = run.launch.thread(0, 1);
-      run.script.write(other, run.buffer, 0, 'fill');
-      if (side === 'before') run.script.proxyFence(other);
-      run.launch.barrier(0);
-      if (side === 'behind') run.script.proxyFence(run.me);
-      copyOut(run);
-      expect(run.script.races).toEqual(side === 'neither' ? ['fill copy'] : []);
-      if (side === 'neither')
-        expect(run.script.findings[0]!.hint).toContain(
-          "put g.proxyFence('global') in the thread that starts the copy, between the barrier or acquire behind the store at " +
-            'fill and the copy',
-        );
-    }
-  });
+  found(`
+    may not overwrite what was read before, either
+    a 0:0.0 | a r data; a cp far data
+    × use copy
 
-  it('a fence before the barrier of a thread that did not write covers nothing', () => {
-    const run = setUp();
-    run.script.write(run.launch.thread(0, 1), run.buffer, 0, 'fill');
-    run.script.proxyFence(run.me);
-    run.launch.barrier(0);
-    copyOut(run);
-    expect(run.script.races).toEqual(['fill copy']);
-  });
+    a fence stands before a barrier
+    block | b w data @fill; b proxy; barrier a; a cp data far
 
-  it('of another block, a fence stands behind the acquire', () => {
-    for (const side of ['before', 'behind'] as const) {
-      const run = setUp();
-      const { script, launch, buffer, me } = run;
-      script.write(launch.thread(1, 0), buffer, 0, 'fill');
-      if (side === 'before') script.proxyFence(launch.thread(1, 0));
-      script.store(launch.thread(1, 0), 'release', 'gpu', buffer, flag, 'flag');
-      script.load(me, 'acquire', 'gpu', buffer, flag, 'poll');
-      if (side === 'behind') script.proxyFence(me);
-      copyOut(run);
-      expect(script.races).toEqual(side === 'behind' ? [] : ['fill copy']);
-    }
-  });
+    or behind it
+    block | b w data @fill; barrier a; a proxy; a cp data far
 
-  it('a fence is for one space of memory', () => {
-    const run = setUp();
-    run.script.write(run.me, run.buffer, 0, 'fill');
-    run.script.proxyFence(run.me, 'shared');
-    copyOut(run);
-    expect(run.script.races).toEqual(['fill copy']);
-  });
+    a fence before the barrier of a thread that did not write covers nothing
+    block | b w data @fill; a proxy; barrier a; a cp data far
+    × fill copy
 
-  it('knows of its own block’s awaited copies, and of no others', () => {
-    const run = setUp();
-    const { script, launch, buffer, me } = run;
-    const [mate, stranger] = [launch.thread(0, 1), launch.thread(1, 0)];
-    copyIn(run);
-    script.detector.copiesAwaited(me, 'bulk', 0, false);
-    launch.barrier(0);
-    script.bulk(mate, 0, buffer, buffer, 0, 16, 'mate', 'bulk', 2 * far);
-    expect(script.races).toEqual([]);
-    script.store(me, 'release', 'gpu', buffer, flag, 'flag');
-    script.load(stranger, 'acquire', 'gpu', buffer, flag, 'poll');
-    script.bulk(stranger, 0, buffer, buffer, 0, 16, 'stranger', 'bulk', 3 * far);
-    expect(script.races).toEqual(['copy stranger']);
-  });
+    of another block, a fence stands behind the acquire
+    grid | b w data @fill; b st release.gpu flag; a ld acquire.gpu flag; a proxy; a cp data far
 
-  it('does not hold asynchronous loads of 16 bytes, whose target needs a fence', () => {
-    const run = setUp();
-    const { script, buffer, me } = run;
-    script.write(me, buffer, far, 'fill');
-    script.bulk(me, 0, buffer, buffer, far, 16, 'load', 'async', 0);
-    script.detector.copiesAwaited(me, 'async', 0, false);
-    expect(script.races).toEqual([]);
-    copyOut({ ...run, buffer });
-    expect(script.races).toEqual(['load copy', 'fill copy']);
-  });
+    and not before the release
+    grid | b w data @fill; b proxy; b st release.gpu flag; a ld acquire.gpu flag; a cp data far
+    × fill copy
+
+    a fence is for one space of memory
+    a 0:0.0 | a w data @fill; a proxy shared; a cp data far
+    × fill copy
+
+    knows of its own block’s awaited copies, and of no others
+    a 0:0.0, mate 0:0.1, c 0:1.0 | a cp far data; a wait bulk; barrier a; mate cp data 8192 @mate
+    a st release.gpu flag; c ld acquire.gpu flag; c cp data 12288 @stranger
+    × copy stranger
+
+    does not hold asynchronous loads of 16 bytes, whose target needs a fence
+    a 0:0.0 | a w far @fill; a async far data @load; a wait async; a cp data far
+    × load copy
+    × fill copy
+  `);
 
   it('knows all of the launches before its own, where that has awaited them', () => {
+    const far = 4096;
     const script = new Script();
     const buffer = script.buffer('window');
     const stream = script.stream();
@@ -696,81 +495,47 @@ describe('the asynchronous proxy', () => {
   });
 });
 
+/** A copy of 16 bytes that its thread has filled. */
 describe('bulk copies', () => {
-  function issue() {
+  const issued = (text: string): void =>
+    found(text.replaceAll(' | ', ' | a w data @fill; a proxy; a cp data far; '));
+  issued(`
+    see what their thread did before, and run beside what it does after
+    block | a r data; a w data @refill; a r far
+    × copy refill
+    × copy use
+
+    awaited for their reads: the source is free, the target is not
+    block | a read bulk; a w data @refill; a r far
+    × copy use
+
+    awaited: ordered for their thread, and for whom it synchronises with
+    a 0:0.0, b 0:0.1, c 0:1.0 | a wait bulk; a w data @refill; a st release.gpu flag; c ld acquire.gpu flag
+    c r far; barrier a; b r far
+
+    are not completed by a barrier or a release of their thread
+    a 0:0.0, b 0:0.1, c 0:1.0 | barrier a; b r far @behind-barrier; a st release.gpu flag; c ld acquire.gpu flag
+    c r far @behind-acquire
+    × copy behind-barrier
+    × copy behind-acquire
+
+    of the two engines have groups of their own
+    block | a async 128 8192 @load; a wait async; a r 8192; a r far @target
+    × copy target
+
+    groups complete in order
+    block | a cp2 128 8192 @second; a wait bulk; a r far; a r 8192 @target
+    × second target
+  `);
+
+  it('arriving at an mbarrier are seen by whoever acquires it, without what else their thread did', () => {
     const script = new Script();
     const [from, to] = [script.buffer('staging'), script.buffer('window')];
-    const launch = script.launch(script.stream(), { threads: 2, blocks: 2 });
+    const launch = script.launch(script.stream(), { threads: 2 });
     const me = launch.thread(0, 0);
     script.write(me, from, 0, 'fill');
     script.proxyFence(me);
     script.bulk(me, 0, from, to, 0, 64, 'bulk');
-    return { script, from, to, launch, me };
-  }
-
-  it('see what their thread did before, and run beside what it does after', () => {
-    const { script, from, to, me } = issue();
-    script.read(me, from, 0, 'read source');
-    expect(script.races).toEqual([]);
-    script.write(me, from, 0, 'refill');
-    script.read(me, to, 0, 'read target');
-    expect(script.races).toEqual(['bulk refill', 'bulk read target']);
-  });
-
-  it('awaited for their reads: the source is free, the target is not', () => {
-    const { script, from, to, me } = issue();
-    script.detector.copiesAwaited(me, 'bulk', 0, true);
-    script.write(me, from, 0, 'refill');
-    expect(script.races).toEqual([]);
-    script.read(me, to, 0, 'read target');
-    expect(script.races).toEqual(['bulk read target']);
-  });
-
-  it('awaited: ordered for their thread, and for whom it synchronises with', () => {
-    const { script, from, to, launch, me } = issue();
-    script.detector.copiesAwaited(me, 'bulk', 0, false);
-    script.write(me, from, 0, 'refill');
-    script.store(me, 'release', 'gpu', to, flag, 'flag');
-    script.load(launch.thread(1, 0), 'acquire', 'gpu', to, flag, 'poll');
-    script.read(launch.thread(1, 0), to, 0, 'use');
-    launch.barrier(0);
-    script.read(launch.thread(0, 1), to, 0, 'use after barrier');
-    expect(script.races).toEqual([]);
-  });
-
-  it('are not completed by a barrier or a release of their thread, but by the end of the launch', () => {
-    const { script, to, launch, me } = issue();
-    launch.barrier(0);
-    script.read(launch.thread(0, 1), to, 0, 'after barrier');
-    script.store(me, 'release', 'gpu', to, flag, 'flag');
-    script.load(launch.thread(1, 0), 'acquire', 'gpu', to, flag, 'poll');
-    script.read(launch.thread(1, 0), to, 16, 'after acquire');
-    expect(script.races).toEqual(['bulk after barrier', 'bulk after acquire']);
-    launch.end();
-  });
-
-  it('of the two engines have groups of their own', () => {
-    const { script, from, to, me } = issue();
-    script.bulk(me, 0, from, to, 128, 64, 'load', 'async');
-    script.detector.copiesAwaited(me, 'async', 0, false);
-    script.read(me, to, 128, 'loaded');
-    expect(script.races).toEqual([]);
-    script.read(me, to, 0, 'target');
-    expect(script.races).toEqual(['bulk target']);
-  });
-
-  it('groups complete in order', () => {
-    const { script, from, to, me } = issue();
-    script.bulk(me, 1, from, to, 128, 64, 'second bulk');
-    script.detector.copiesAwaited(me, 'bulk', 0, false);
-    script.read(me, to, 0, 'first target');
-    expect(script.races).toEqual([]);
-    script.read(me, to, 128, 'second target');
-    expect(script.races).toEqual(['second bulk second target']);
-  });
-
-  it('arriving at an mbarrier are seen by whoever acquires it, without what else their thread did', () => {
-    const { script, from, to, launch, me } = issue();
     const other = launch.thread(0, 1);
     script.write(me, to, 256, 'later');
     script.detector.copiesArrived(me, 'bulk', 0, { buffer: from, offset: 512 }, script.site('bulk'));
