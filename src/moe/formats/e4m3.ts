@@ -5,11 +5,7 @@ import { exponentFor, largestOf, scaled } from './scaled.js';
 import { scaleBlock } from './scales.js';
 
 const narrow = device(
-  {
-    params: laneValues,
-    returns: 'u32',
-    using: { largestOf: largestOf(scaleBlock), exponentFor },
-  },
+  { params: laneValues, returns: 'u32', using: { largestOf: largestOf(scaleBlock), exponentFor } },
   (g, { values }, u) => {
     const largest = u.largestOf({ values });
     const exponent = u.exponentFor({ largest });

@@ -9,11 +9,7 @@ import { exponentFor, largestOf, scaled } from './scaled.js';
 const block = 32;
 
 const narrow = device(
-  {
-    params: laneValues,
-    returns: 'u32',
-    using: { largestOf: largestOf(block), exponentFor },
-  },
+  { params: laneValues, returns: 'u32', using: { largestOf: largestOf(block), exponentFor } },
   (g, { values }, u) => {
     const largest = u.largestOf({ values });
     const exponent = u.exponentFor({ largest });

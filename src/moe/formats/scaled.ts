@@ -85,11 +85,7 @@ export function loadValues({ hidden }: Pick<RowShape, 'hidden'>, dtype: RowDtype
 export function sumsOf(dtype: RowDtype) {
   const { size } = dtypes[dtype];
   return device(
-    {
-      params: { ...laneValues, v: constant() },
-      returns: 'v16',
-      using: { DTYPE: dtype, LANES: 16 / size },
-    },
+    { params: { ...laneValues, v: constant() }, returns: 'v16', using: { DTYPE: dtype, LANES: 16 / size } },
     (g, { values, v }, u) => {
       const some = g.registers('f32', u.LANES);
       for (const lane of g.unroll(u.LANES)) some[lane] = values[v * u.LANES + lane]!;
@@ -102,10 +98,7 @@ export function sumsOf(dtype: RowDtype) {
 export function storeStretch(row: RowShape, { narrow }: Rounding) {
   const { UNITS, STRETCH } = stretchesOf(row);
   return device(
-    {
-      params: { to: pointer('v16'), stretch: 'u32', ...laneValues },
-      using: { UNITS, STRETCH, narrow },
-    },
+    { params: { to: pointer('v16'), stretch: 'u32', ...laneValues }, using: { UNITS, STRETCH, narrow } },
     (g, { to, stretch, values }, u) => {
       const scales = u.narrow({ values });
       if (stretch * 32 + g.laneId < u.UNITS) {

@@ -80,10 +80,6 @@ export const findOwners = (layer: Pick<Layer, 'experts' | 'ranks'>) =>
 /** The other ranks of this rank's group, around from the next one: `other` is 1, 2 … */
 export const mateOf = (layer: Layer) =>
   device(
-    {
-      params: { other: 'u32' },
-      returns: 'u32',
-      using: { REPLICAS: sharing(layer).replicas },
-    },
+    { params: { other: 'u32' }, returns: 'u32', using: { REPLICAS: sharing(layer).replicas } },
     (g, { other }, { REPLICAS }) => g.rank - (g.rank % REPLICAS) + ((g.rank + other) % REPLICAS),
   );

@@ -82,10 +82,7 @@ export function countRoutes(layer: Layer, window: TypedLayout<ReceivedSections>)
 /** Block 0 zeroes the counts, behind the experts that read them and before the next dispatch adds to them (stream order). */
 export const zeroCounts = (layer: Layer, window: TypedLayout<ReceivedSections>) =>
   device(
-    {
-      params: { mine: windowOf(window) },
-      using: { LOCAL_EXPERTS: localExperts(layer) },
-    },
+    { params: { mine: windowOf(window) }, using: { LOCAL_EXPERTS: localExperts(layer) } },
     (g, { mine }, { LOCAL_EXPERTS }) => {
       if (g.blockIdx.x === 0) {
         for (let e = g.threadIdx.x; e < LOCAL_EXPERTS; e += g.blockDim.x) g.store(mine.counts.at(e), 0);

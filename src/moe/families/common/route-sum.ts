@@ -10,13 +10,7 @@ import { gatherParams, rowSum } from './sum.js';
 /** The rows and weights that the lanes in `routes` hold, one behind the other in every lane. */
 export const inOrder = device(
   {
-    params: {
-      routes: 'u32',
-      row: 'u32',
-      weight: 'f32',
-      places: registers('u32'),
-      scales: registers('f32'),
-    },
+    params: { routes: 'u32', row: 'u32', weight: 'f32', places: registers('u32'), scales: registers('f32') },
   },
   (g, { routes, row, weight, places, scales }) => {
     let left = routes;
@@ -52,10 +46,7 @@ function gatherRoutes(layer: Layer) {
   const { dtype } = layer.output;
   const { vectors, units } = rowsOf(layer, dtype);
   return device(
-    {
-      params: gatherParams(routesAt(dtype)),
-      using: { UNITS: units, VECTORS: vectors },
-    },
+    { params: gatherParams(routesAt(dtype)), using: { UNITS: units, VECTORS: vectors } },
     (g, { at: { from, places, scales: by }, count, i, first, rows, scales }, { UNITS, VECTORS }) => {
       for (const r of g.unroll(rows.length)) {
         if (first + r < places.length && first + r < count) {

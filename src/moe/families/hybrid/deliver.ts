@@ -54,10 +54,7 @@ const storeParams = ({ at: { win } }: Hybrid) => ({
 export function storeRows(h: Hybrid, payload: number) {
   const { unit, rowUnits } = partsOf(h.shape, payload, 1);
   return device(
-    {
-      params: storeParams(h),
-      using: { P: payload, UNIT: unit, ROW: rowUnits, IN_FLIGHT: inFlight },
-    },
+    { params: storeParams(h), using: { P: payload, UNIT: unit, ROW: rowUnits, IN_FLIGHT: inFlight } },
     (g, { win, from, first, stride, source, tokens, wants, count }, u) => {
       for (let base = g.threadIdx.x; base < count * u.ROW; base += g.blockDim.x * u.IN_FLIGHT) {
         const some = g.registers(u.UNIT, u.IN_FLIGHT);
@@ -88,10 +85,7 @@ export function storeRows(h: Hybrid, payload: number) {
 export function storeRounded(h: Hybrid, payload: number) {
   const ROW = partsOf(h.shape, payload, 1).rowUnits;
   return device(
-    {
-      params: storeParams(h),
-      using: { P: payload, ROW, roundVector: roundVector(h.shape, payload) },
-    },
+    { params: storeParams(h), using: { P: payload, ROW, roundVector: roundVector(h.shape, payload) } },
     (g, { win, from, first, stride, source, tokens, wants, count }, u) => {
       // Whole warps take part.
       for (let base = g.u32(0); base < count * u.ROW; base += g.blockDim.x) {

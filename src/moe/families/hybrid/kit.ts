@@ -22,10 +22,7 @@ export function hybridKit(shape: HybridShape) {
     /** Parameters: the windows of the node, this rank's own, and the wire. */
     at: { win: peers(window), mine: windowOf(window), wire: peers(wire) },
     /** Numbers of the shape, and functions that ask about ranks, lines and masks. */
-    u: {
-      ...rails(shape),
-      ...{ ownerOf: expertOwner(shape), listOwners, mateOf: mateOf(shape), patienceOf },
-    },
+    u: { ...rails(shape), ...{ ownerOf: expertOwner(shape), listOwners, mateOf: mateOf(shape), patienceOf } },
     phases: { dispatch: phase('dispatch'), combine: phase('combine') },
   };
 }

@@ -47,8 +47,5 @@ export function defaultTuning(
   const parts = turns <= 16 ? 14 : turns <= 256 ? 4 : 1;
   // Receives have one more, which watches.
   const blocks = Math.min(multiprocessors - 1, turns * 2);
-  return {
-    dispatch: { chunk, blocks, threads: 512 },
-    combine: { blocks, threads: 256, parts },
-  };
+  return { dispatch: { chunk, blocks, threads: 512 }, combine: { blocks, threads: 256, parts } };
 }

@@ -107,10 +107,7 @@ export function watchDispatch(h: Hybrid) {
 /** The messages of a combine: as many from each node as this rank's tokens have chunks. */
 export function watchCombine(h: Hybrid) {
   return device(
-    {
-      params: { ...params(h), share: 'u32' },
-      using: { ...h.u, awaitMessage: awaitMessage(h, 'combine') },
-    },
+    { params: { ...params(h), share: 'u32' }, using: { ...h.u, awaitMessage: awaitMessage(h, 'combine') } },
     (g, { mine, wire, mask, node, epoch, limit, share }, u) => {
       if (g.laneId !== 0) return;
       const { failure } = mine;

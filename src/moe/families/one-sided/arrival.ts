@@ -23,11 +23,7 @@ const otherNan: Readonly<Record<RowDtype, number>> = { bf16: 0x7fff7fff, f16: 0x
 /** A vector of a row as it may travel: never EMPTY. */
 export const filled = (dtype: RowDtype) =>
   device(
-    {
-      params: { vector: 'v16' },
-      returns: 'v16',
-      using: { EMPTY: emptyWord, OTHER_NAN: otherNan[dtype] },
-    },
+    { params: { vector: 'v16' }, returns: 'v16', using: { EMPTY: emptyWord, OTHER_NAN: otherNan[dtype] } },
     (g, { vector }, { EMPTY, OTHER_NAN }) => {
       const last = g.lane(vector, 'u32', 3);
       return g.pack('u32', [

@@ -131,14 +131,7 @@ export function onFewMultiprocessors(
     dispatch:
       dispatch.blocks <= sms
         ? dispatch
-        : {
-            ...dispatch,
-            ...most,
-            blocks: sendingBlocks,
-            threads: 1024,
-            teams: sending,
-            parts: 1,
-          },
+        : { ...dispatch, ...most, blocks: sendingBlocks, threads: 1024, teams: sending, parts: 1 },
     combine: combine.blocks < sms ? combine : { ...combine, ...launch, ...way },
   };
 }

@@ -64,10 +64,7 @@ export function flags(o: OneSided, operation: Operation) {
 
   /** Threads 0 … RANKS-1 each wait for one peer; the barrier passes what they acquired on to the block. */
   const awaitPeers = device(
-    {
-      params: { win, mask: 'v16', epoch: 'u32', limit: 'u32' },
-      using: { ...using, awaitPeer },
-    },
+    { params: { win, mask: 'v16', epoch: 'u32', limit: 'u32' }, using: { ...using, awaitPeer } },
     (g, { win, mask, epoch, limit }, u) => {
       const peer = g.threadIdx.x;
       if (peer < u.RANKS)

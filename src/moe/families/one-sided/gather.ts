@@ -18,10 +18,7 @@ export const placeOf = ({ at: { win } }: OneSided) =>
 /** Rows of this rank's tokens, from the peers' `output` and its own. */
 export const gatherPulled = (o: OneSided) =>
   device(
-    {
-      params: gatherParams(placeOf(o)),
-      using: { look: lookPulled(o) },
-    },
+    { params: gatherParams(placeOf(o)), using: { look: lookPulled(o) } },
     (_, { at, count, i, first, rows }, { look }) =>
       look({ at, count, i, first, base: 0, held: rows.length, rows }),
   );
@@ -29,13 +26,7 @@ export const gatherPulled = (o: OneSided) =>
 /** This rank's own rows from `output`, unless they return; the others' from `returned`, as they come. */
 export const gatherPushed = (o: OneSided) =>
   device(
-    {
-      params: gatherParams(placeOf(o)),
-      using: {
-        look: lookPushed(o),
-        settle: settlePushed(o),
-      },
-    },
+    { params: gatherParams(placeOf(o)), using: { look: lookPushed(o), settle: settlePushed(o) } },
     (_, { at, count, i, first, rows }, u) => {
       u.look({ at, count, i, first, base: 0, held: rows.length, rows });
       u.settle({ at, count, i, first, base: 0, held: rows.length, rows });
@@ -57,10 +48,7 @@ const heldParams = (o: OneSided) => ({
 /** Loads from the peers. Not by 'stream': loads from a peer that do not allocate in L1 reach half the bandwidth. */
 export const lookPulled = (o: OneSided) =>
   device(
-    {
-      params: heldParams(o),
-      using: { ...o.u, VECTORS: rowsOf(o.shape, partialDtype(o.shape)).vectors },
-    },
+    { params: heldParams(o), using: { ...o.u, VECTORS: rowsOf(o.shape, partialDtype(o.shape)).vectors } },
     (g, { at: { win, token, owners }, count, i, first, base, held, rows }, { REPLICAS, VECTORS, DTYPE }) => {
       for (const r of g.unroll(held)) {
         if (first + r < owners.length && first + r < count) {
@@ -75,10 +63,7 @@ export const lookPulled = (o: OneSided) =>
 /** Loads what there is. All loads before the first use: `settlePushed` sees which have come. */
 export const lookPushed = (o: OneSided) =>
   device(
-    {
-      params: heldParams(o),
-      using: o.u,
-    },
+    { params: heldParams(o), using: o.u },
     (g, { at: { win, token, owners }, count, i, first, base, held, rows }, u) => {
       const mine = win.at(g.rank);
       for (const r of g.unroll(held)) {
@@ -100,10 +85,7 @@ export const lookPushed = (o: OneSided) =>
 /** Waits for what had not come, and makes every place EMPTY again. */
 export const settlePushed = (o: OneSided) =>
   device(
-    {
-      params: heldParams(o),
-      using: o.u,
-    },
+    { params: heldParams(o), using: o.u },
     (g, { at: { win, token, owners, epoch, patience }, count, i, first, base, held, rows }, u) => {
       const mine = win.at(g.rank);
       for (const r of g.unroll(held)) {

@@ -38,11 +38,7 @@ function destinations({ u }: OneSided) {
   return {
     /** A bit for each: that of the lane whose route is the first to it, all rotated. */
     destinations: device(
-      {
-        params: { owner: 'u32' },
-        returns: registers('u32', 1),
-        using: { ...u, rotation },
-      },
+      { params: { owner: 'u32' }, returns: registers('u32', 1), using: { ...u, rotation } },
       (g, { owner }, { RANKS, firstsOf, rotation }) => {
         const firsts = firstsOf({ owner, ranks: RANKS });
         const by = rotation();
@@ -53,11 +49,7 @@ function destinations({ u }: OneSided) {
     ),
     /** The rank of the lowest bit of `left`, which it takes off. */
     nextOf: device(
-      {
-        params: { owner: 'u32', left: registers('u32', 1) },
-        returns: 'u32',
-        using: { rotation },
-      },
+      { params: { owner: 'u32', left: registers('u32', 1) }, returns: 'u32', using: { rotation } },
       (g, { owner, left }, { rotation }) => {
         const lane = (g.ffs(left[0]!) - 1 + rotation()) % 32;
         left[0]! &= left[0]! - 1;
@@ -71,10 +63,7 @@ function destinations({ u }: OneSided) {
 function storeRow(o: OneSided, payload: number) {
   const asked = using(o, payload);
   return device(
-    {
-      params: params(o),
-      using: { ...asked, DEPTH: depth(asked.PART_UNITS, o.shape.dispatch) },
-    },
+    { params: params(o), using: { ...asked, DEPTH: depth(asked.PART_UNITS, o.shape.dispatch) } },
     (g, { win, from, token, tokens, part, id }, u) => {
       const end = token < tokens ? g.min((part + 1) * u.PART_UNITS, g.u32(u.ROW_UNITS)) : 0;
       for (let base = part * u.PART_UNITS; base < end; base += u.team.threads() * u.DEPTH) {
@@ -101,10 +90,7 @@ function storeRow(o: OneSided, payload: number) {
 /** Rows of bf16 that travel as e4m3 with scales. */
 function roundRow(o: OneSided, payload: number) {
   return device(
-    {
-      params: params(o),
-      using: { ...using(o, payload), roundVector: roundVector(o.shape, payload) },
-    },
+    { params: params(o), using: { ...using(o, payload), roundVector: roundVector(o.shape, payload) } },
     (g, { win, from, token, tokens, part, id }, u) => {
       const end = token < tokens ? g.min((part + 1) * u.PART_UNITS, g.u32(u.ROW_UNITS)) : 0;
       for (let base = part * u.PART_UNITS; base < end; base += u.team.threads()) {

@@ -105,10 +105,7 @@ const signalBehindPuts = (window: PortableWindow) =>
 export const nvshmem: Transport = {
   put: (window, unit) =>
     device(
-      {
-        params: putParams(window, unit),
-        using: { SIZE: unitBytes[unit], putBytes: putBytes(unit) },
-      },
+      { params: putParams(window, unit), using: { SIZE: unitBytes[unit], putBytes: putBytes(unit) } },
       (_, { to, from, count, peer }, u) => {
         u.putBytes({ to: to.as('u8'), from: from.as('u8'), bytes: count * u.SIZE, peer });
       },

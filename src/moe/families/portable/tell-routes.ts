@@ -90,11 +90,6 @@ function using(p: Portable) {
   const unit = widestUnit(maxTokens * topK * 4);
   return {
     ...{ ...p.u, isOut: p.phases.dispatch.isOut, CHUNK: chunkTokens, OF_CHUNK: weights ? 2 : 1 },
-    ...{
-      UNIT: unit,
-      WORDS: unitBytes[unit] / 4,
-      MESSAGES: messagesOf(p.shape).ofToken,
-      put: p.put(unit),
-    },
+    ...{ UNIT: unit, WORDS: unitBytes[unit] / 4, MESSAGES: messagesOf(p.shape).ofToken, put: p.put(unit) },
   };
 }

@@ -99,11 +99,7 @@ type ChooseKit = ReturnType<typeof chooseKit>;
 /** What becomes of a logit. `spread`, of softmax: the largest logit, and 1 / the sum of what remains of the others beside it. */
 const scoreOf = (kit: ChooseKit) =>
   device(
-    {
-      params: { logit: 'f32', spread: registers('f32', 2) },
-      returns: 'f32',
-      using: kit,
-    },
+    { params: { logit: 'f32', spread: registers('f32', 2) }, returns: 'f32', using: kit },
     (g, { logit, spread }, { SOFTMAX, exp }) => {
       if (SOFTMAX) return exp({ x: logit - spread[0]! }) * spread[1]!;
       return g.rcp(1 + exp({ x: -logit }));
@@ -118,11 +114,7 @@ const sumOf = device({ params: { value: 'f32' }, returns: 'f32' }, (g, { value }
 
 /** The expert with the largest of the warp's values; `experts` where all are NaN. */
 const bestOf = device(
-  {
-    params: { values: registers('f32'), experts: 'u32' },
-    returns: 'u32',
-    using: { LEAST: 0xff800000 },
-  },
+  { params: { values: registers('f32'), experts: 'u32' }, returns: 'u32', using: { LEAST: 0xff800000 } },
   (g, { values, experts }, { LEAST }) => {
     let best = g.bits('f32', g.u32(LEAST));
     let id = experts;

@@ -6,10 +6,7 @@ import type { GemmKit } from './kit.js';
 /** Counts tiles of rows, up to each expert. One warp. */
 export const endTiles = (kit: GemmKit) =>
   device(
-    {
-      params: { planned: record(kit.planned), ends: pointer('u32') },
-      using: { ...kit.u, sumUpTo },
-    },
+    { params: { planned: record(kit.planned), ends: pointer('u32') }, using: { ...kit.u, sumUpTo } },
     (g, { planned: { counts, count }, ends }, u) => {
       let before = g.u32(0);
       for (let base = g.u32(0); base < u.EXPERTS; base += 32) {
@@ -45,10 +42,7 @@ export const cutLast = ({ u }: GemmKit) =>
 /** The first vector of each row that this thread loads. Behind the last row it loads the last one again. */
 export const findSources = (kit: GemmKit) =>
   device(
-    {
-      params: { routes: kit.routes, row: 'u32', rows: 'u32', sources: registers('u32') },
-      using: kit.u,
-    },
+    { params: { routes: kit.routes, row: 'u32', rows: 'u32', sources: registers('u32') }, using: kit.u },
     (g, { routes, row, rows, sources }, u) => {
       for (const i of g.unroll(sources.length)) {
         let from = row + g.min(g.threadIdx.x / u.ROW_VECTORS + i * u.ROWS_APART, rows - 1);

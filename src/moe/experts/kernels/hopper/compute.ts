@@ -50,10 +50,7 @@ const groupOf = ({ at: { ring, outputs } }: HopperKit) => ({
 /** All units of this block. */
 export const multiplyUnits = (kit: HopperKit) =>
   device(
-    {
-      params: groupOf(kit),
-      using: { ...kit.u, findUnit: findUnit(kit), multiplyUnit: multiplyUnit(kit) },
-    },
+    { params: groupOf(kit), using: { ...kit.u, findUnit: findUnit(kit), multiplyUnit: multiplyUnit(kit) } },
     (g, { ring, work, outputs, passage, peaks, kept, group }, u) => {
       let turn = g.u32(0);
       let expert = g.u32(0);
