@@ -9,9 +9,7 @@ export const rowsToFp8Kernel = (threads: number) =>
       name: 'rows_to_fp8',
       maxThreads: threads,
       params: {
-        from: pointer('v16'),
-        to: pointer('v16'),
-        scales: pointer('f32'),
+        ...{ from: pointer('v16'), to: pointer('v16'), scales: pointer('f32') },
         /** Vectors of 16 elements: a multiple of 8. */
         units: 'u32',
       },

@@ -12,12 +12,8 @@ export function expertOwner(layer: Pick<Layer, 'experts' | 'ranks'>) {
       // The first EXTRA ranks own MORE = BASE + 1 experts each, up to CUT; the others BASE. Where that is 0 nobody
       // divides by it, but it must not be a constant 0 in a division.
       using: {
-        RANKS: layer.ranks,
-        EXPERTS: layer.experts,
-        BASE: Math.max(base, 1),
-        MORE: base + 1,
-        EXTRA: extra,
-        CUT: cut,
+        ...{ RANKS: layer.ranks, EXPERTS: layer.experts, BASE: Math.max(base, 1), MORE: base + 1 },
+        ...{ EXTRA: extra, CUT: cut },
       },
     },
     (g, { expert }, { RANKS, EXPERTS, BASE, MORE, EXTRA, CUT }) => {

@@ -50,10 +50,7 @@ export const placeAt = (layer: Layer) =>
       params: { topkIds: pointer('i32'), placing: placingParam(layer), token: 'u32', k: 'u32' },
       returns: 'i32',
       using: {
-        K: layer.topK,
-        PLACED: layer.placed !== undefined,
-        EXPERTS: layer.placed ?? 0,
-        LOTS: lotCount,
+        ...{ K: layer.topK, PLACED: layer.placed !== undefined, EXPERTS: layer.placed ?? 0, LOTS: lotCount },
       },
     },
     (g, { topkIds, placing, token, k }, { K, PLACED, EXPERTS, LOTS }) => {
@@ -76,9 +73,7 @@ export const notePlaces = (layer: Layer) =>
     {
       params: { topkIds: pointer('i32'), placing: placingParam(layer), turn: 'u32', tokens: 'u32' },
       using: {
-        REPLICAS: sharing(layer).replicas,
-        K: layer.topK,
-        EXPERTS: layer.placed ?? 0,
+        ...{ REPLICAS: sharing(layer).replicas, K: layer.topK, EXPERTS: layer.placed ?? 0 },
         placeAt: placeAt(layer),
       },
     },

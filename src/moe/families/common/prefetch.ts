@@ -11,15 +11,11 @@ export function prefetchPart(layer: Pick<Layer, 'payloads'>, parts: number) {
   return device(
     {
       params: {
-        rows: list(pointer('v16'), payloads.length),
-        token: 'u32',
-        part: 'u32',
-        thread: 'u32',
+        ...{ rows: list(pointer('v16'), payloads.length), token: 'u32', part: 'u32', thread: 'u32' },
         threads: 'u32',
       },
       using: {
-        PAYLOADS: payloads.length,
-        ROW_BYTES: payloads.map(({ rowBytes }, p) => times[p]! * rowBytes),
+        ...{ PAYLOADS: payloads.length, ROW_BYTES: payloads.map(({ rowBytes }, p) => times[p]! * rowBytes) },
         PART_BYTES: times.map((times, p) => times * partsOf(layer, p, parts).partBytes),
         /** Bytes that one prefetch brings. */
         LINE: 128,

@@ -13,8 +13,7 @@ export function roundVector({ payloads }: Pick<Layer, 'payloads'>, p: number) {
       params: { row: pointer('v16'), i: 'u32', end: 'u32' },
       returns: record({ vector: 'v16', scales: 'u32' }),
       using: {
-        ROW_UNITS: rowBytes / 16,
-        loadValues: loadValues({ hidden: rowBytes }, 'bf16'),
+        ...{ ROW_UNITS: rowBytes / 16, loadValues: loadValues({ hidden: rowBytes }, 'bf16') },
         narrow: scaledFormats[rounded!].rounding.narrow,
       },
     },

@@ -100,15 +100,8 @@ export function rowSum<At extends DeviceParams>(of: {
     {
       params: sumParams(of.at, of.lanes),
       using: {
-        GROUP: held,
-        GROUPS: groups,
-        LEVELS: Math.log2(groups),
-        LANE: of.lane,
-        LANES: of.lanes,
-        SCALED: of.scaled ?? false,
-        NEGATIVE_ZEROS: negativeZeros[of.lane],
-        gather: of.gather,
-        treeSum,
+        ...{ GROUP: held, GROUPS: groups, LEVELS: Math.log2(groups), LANE: of.lane, LANES: of.lanes },
+        ...{ SCALED: of.scaled ?? false, NEGATIVE_ZEROS: negativeZeros[of.lane], gather: of.gather, treeSum },
       },
     },
     (g, { at, count, i, word, values }, u) => {
@@ -214,13 +207,8 @@ function unitByUnit<At extends DeviceParams>(layer: Pick<Layer, 'output'>, { at,
     {
       params: params(layer, at),
       using: {
-        UNITS: unit.units,
-        PART_UNITS: part,
-        VECTORS: unit.vectors,
-        VALUES: unit.values,
-        DTYPE: layer.output.dtype,
-        storeSum: storeSum(layer),
-        sum,
+        ...{ UNITS: unit.units, PART_UNITS: part, VECTORS: unit.vectors, VALUES: unit.values },
+        ...{ DTYPE: layer.output.dtype, storeSum: storeSum(layer), sum },
       },
     },
     (g, { at, count, out, token, part }, u) => {
@@ -245,13 +233,10 @@ function stretchByStretch<At extends DeviceParams>(
     {
       params: params({ output }, at),
       using: {
-        ...{ UNITS, STRETCHES, STRETCH },
-        PART_STRETCHES: part,
+        ...{ UNITS, STRETCHES, STRETCH, PART_STRETCHES: part },
         /** The vectors that hold 16 sums. */
         VECTORS: dtypes[output.dtype].size,
-        sum,
-        sumsOf: sumsOf(output.dtype),
-        storeSum: storeSum({ output }),
+        ...{ sum, sumsOf: sumsOf(output.dtype), storeSum: storeSum({ output }) },
       },
     },
     (g, { at, count, out, token, part }, u) => {

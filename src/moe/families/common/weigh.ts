@@ -63,20 +63,12 @@ function weighKernel(name: string, layer: Layer, weigh: Spread, window: TypedLay
       maxThreads: weigh.threads,
       params: { win: peers(window), ...routeParams(layer, true, false) },
       using: {
-        K: topK,
-        MAX_TOKENS: maxTokens,
-        PIECES: sharing(layer).groups * maxTokens * weigh.parts,
-        PARTS: weigh.parts,
-        PARTIAL: partial,
-        VECTORS: vectors,
-        LANES: lanes,
-        UNITS: units,
+        ...{ K: topK, MAX_TOKENS: maxTokens, PIECES: sharing(layer).groups * maxTokens * weigh.parts },
+        ...{ PARTS: weigh.parts, PARTIAL: partial, VECTORS: vectors, LANES: lanes, UNITS: units },
         PART_UNITS: Math.ceil(units / weigh.parts),
         /** Vectors of sums for each vector of a row: two where rows of 16 bits become sums of 32. */
         SUM_VECTORS: Math.max(1, lanes / partialLanes),
-        SUM_LANES: vectors ? partialLanes : 1,
-        inOrder,
-        routeSum: routeSum(layer),
+        ...{ SUM_LANES: vectors ? partialLanes : 1, inOrder, routeSum: routeSum(layer) },
       },
     },
     (g, { win, made, madeRows, scatter }, u) => {

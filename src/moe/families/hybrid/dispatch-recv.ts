@@ -19,11 +19,8 @@ export function dispatchRecvKernel(h: Hybrid) {
       using: {
         ...h.u,
         ...h.phases.dispatch,
-        awaitLanded,
-        countRoutes: countRoutes(shape, window),
-        forwardChunk: forwardChunk(h),
-        meet: meet(h, 'dispatch'),
-        watchDispatch: watchDispatch(h),
+        ...{ awaitLanded, countRoutes: countRoutes(shape, window), forwardChunk: forwardChunk(h) },
+        ...{ meet: meet(h, 'dispatch'), watchDispatch: watchDispatch(h) },
       },
     },
     (g, { win, wire, node, limit }, u) => {

@@ -23,9 +23,7 @@ export function dispatchSendKernel(h: Hybrid) {
       using: {
         ...h.u,
         ...h.phases.dispatch,
-        PACKERS: mostPackers.dispatch,
-        deliverToken: deliverToken(h),
-        packChunk: packChunk(h),
+        ...{ PACKERS: mostPackers.dispatch, deliverToken: deliverToken(h), packChunk: packChunk(h) },
         notePlaces: notePlaces(shape),
       },
     },

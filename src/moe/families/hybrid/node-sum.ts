@@ -24,8 +24,7 @@ export function nodeSum(h: Hybrid) {
     {
       params: { at, count: 'u32', unit: 'u32', values: registers('f32', values) },
       using: {
-        LOADS: loads,
-        LANES: lanes,
+        ...{ LOADS: loads, LANES: lanes },
         rowSum: rowSum({ rows, most: mostHeld(rows), lane: read, lanes, at, gather: gather(h) }),
       },
     },

@@ -17,19 +17,14 @@ export function packChunk(h: Hybrid) {
   return device(
     {
       params: {
-        ...{ mine: h.at.mine, wire: h.at.wire },
-        mask: 'v16',
-        inputs: inputsOf(shape),
+        ...{ mine: h.at.mine, wire: h.at.wire, mask: 'v16', inputs: inputsOf(shape) },
         /** The rank's tokens, one a turn. */
         share: 'u32',
         ...numbers('node', 'hop', 'chunk', 'epoch'),
       },
       using: {
         ...h.u,
-        SENT: sent,
-        IDS: message.ids,
-        WEIGHTS_AT: message.weights,
-        ROWS: message.rows,
+        ...{ SENT: sent, IDS: message.ids, WEIGHTS_AT: message.weights, ROWS: message.rows },
         PAYLOADS_AT: message.payloads,
         packRows: sent.map((p) => (shape.payloads[p]!.rounded ? packRounded : packRows)(h, p)),
       },
@@ -98,9 +93,7 @@ function packRows({ shape }: Hybrid, payload: number) {
     {
       params: packParams,
       using: {
-        UNIT: unit,
-        ROW: rowUnits,
-        STRIDE: (dispatchMessage(shape).row * 16) / unitBytes[unit],
+        ...{ UNIT: unit, ROW: rowUnits, STRIDE: (dispatchMessage(shape).row * 16) / unitBytes[unit] },
         IN_FLIGHT: inFlight,
       },
     },
@@ -129,8 +122,7 @@ function packRounded({ shape }: Hybrid, payload: number) {
     {
       params: packParams,
       using: {
-        ROW: partsOf(shape, payload, 1).rowUnits,
-        STRIDE: dispatchMessage(shape).row,
+        ...{ ROW: partsOf(shape, payload, 1).rowUnits, STRIDE: dispatchMessage(shape).row },
         roundVector: roundVector(shape, payload),
       },
     },

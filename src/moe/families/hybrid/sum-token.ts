@@ -51,10 +51,8 @@ function sumOfUnit(h: Hybrid) {
       params: sumParams(record(tokenFields(h)), values),
       using: {
         ...h.u,
-        nodeSum: nodeSum(h),
-        GROUP: Math.min(hopsOf(shape), mostAtOnce),
-        ...{ ROWS: message.rows, ROW: message.row },
-        ...{ SCALED: formatOf(shape.output).rounding !== null, scaleOf: scaleOf(shape) },
+        ...{ nodeSum: nodeSum(h), GROUP: Math.min(hopsOf(shape), mostAtOnce), ROWS: message.rows },
+        ...{ ROW: message.row, SCALED: formatOf(shape.output).rounding !== null, scaleOf: scaleOf(shape) },
         ...{ VECTORS: vectors, DTYPE: shape.output.dtype, LANE: read, VALUES: values },
         ABSENT: negativeZeros[read],
       },

@@ -25,10 +25,9 @@ export function dispatchKernel(o: OneSided) {
       /** `limit`: microseconds to wait for a peer. */
       params: { ...dispatchParams(window, shape), limit: 'u32' },
       using: {
-        ...{ ...o.u, ...o.phases.dispatch, ...flags(o, 'dispatch') },
-        ...{ COUNTS: shape.counts && !shape.split, SENT: sent, sendRow: sent.map((p) => sendRow(o, p)) },
-        ...{ prefetchRows: prefetchRows(o), routeOf: routeOf(o), tellRoutes: tellRoutes(o) },
-        notePlaces: notePlaces(shape),
+        ...{ ...o.u, ...o.phases.dispatch, ...flags(o, 'dispatch'), COUNTS: shape.counts && !shape.split },
+        ...{ SENT: sent, sendRow: sent.map((p) => sendRow(o, p)), prefetchRows: prefetchRows(o) },
+        ...{ routeOf: routeOf(o), tellRoutes: tellRoutes(o), notePlaces: notePlaces(shape) },
       },
     },
     (g, { win, topkIds, topkWeights, rows, tokens, placing, limit }, u) => {

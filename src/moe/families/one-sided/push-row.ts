@@ -44,9 +44,7 @@ export function pushSum({ shape, u, phases }: OneSided) {
   return device(
     {
       params: {
-        routes: record(routeParams(shape, sumsRoutes(shape))),
-        slot: 'u32',
-        to: pointer('v16'),
+        ...{ routes: record(routeParams(shape, sumsRoutes(shape))), slot: 'u32', to: pointer('v16') },
         part: 'u32',
       },
       using: {

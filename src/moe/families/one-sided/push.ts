@@ -136,13 +136,11 @@ export function pushPiece(o: OneSided) {
   return device(
     {
       params: {
-        ...{ win: at.win, mask: 'v16', piece: 'u32', epoch: 'u32' },
-        routes: record(routeParams(shape, sums)),
+        ...{ win: at.win, mask: 'v16', piece: 'u32', epoch: 'u32', routes: record(routeParams(shape, sums)) },
       },
       using: {
-        ...{ ...u, ...o.phases.combine, OTHERS: u.RETURNS ? u.RANKS : u.RANKS - 1 },
-        ...{ SUMS: sums, pushSum: pushSum(o) },
-        pushRow: rounding === null ? pushRow(o) : pushScaled(o, rounding),
+        ...{ ...u, ...o.phases.combine, OTHERS: u.RETURNS ? u.RANKS : u.RANKS - 1, SUMS: sums },
+        ...{ pushSum: pushSum(o), pushRow: rounding === null ? pushRow(o) : pushScaled(o, rounding) },
       },
     },
     (g, { win, mask, routes, piece, epoch }, u) => {

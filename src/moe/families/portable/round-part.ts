@@ -11,9 +11,7 @@ export function roundPart({ shape, at: { mine } }: Portable, payload: number) {
     {
       params: { mine, from: pointer('v16'), token: 'u32', part: 'u32' },
       using: {
-        P: payload,
-        ROW_UNITS: rowUnits,
-        PART_UNITS: partUnits,
+        ...{ P: payload, ROW_UNITS: rowUnits, PART_UNITS: partUnits },
         roundVector: roundVector(shape, payload),
       },
     },

@@ -59,8 +59,7 @@ function rounded(p: Portable, rounding: Rounding) {
       params: partParams(p),
       returns: pointer('v16'),
       using: {
-        STRETCH: stretchesOf(output).STRETCH,
-        loadValues: loadValues(output, partialDtype(shape)),
+        ...{ STRETCH: stretchesOf(output).STRETCH, loadValues: loadValues(output, partialDtype(shape)) },
         storeStretch: storeStretch(output, rounding),
       },
     },

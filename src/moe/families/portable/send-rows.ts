@@ -12,11 +12,7 @@ export function sendRows(kit: Portable) {
   return device(
     {
       params: {
-        win: kit.at.win,
-        mask: 'v16',
-        inputs: inputsOf(shape),
-        token: 'u32',
-        part: 'u32',
+        ...{ win: kit.at.win, mask: 'v16', inputs: inputsOf(shape), token: 'u32', part: 'u32' },
         told: pointer('u32'),
       },
       using: {
@@ -55,11 +51,7 @@ function sendRow(p: Portable, payload: number) {
   return device(
     {
       params: {
-        win: p.at.win,
-        from: pointer('v16'),
-        token: 'u32',
-        peer: 'u32',
-        part: 'u32',
+        ...{ win: p.at.win, from: pointer('v16'), token: 'u32', peer: 'u32', part: 'u32' },
         told: pointer('u32'),
       },
       using: {

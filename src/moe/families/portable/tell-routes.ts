@@ -12,11 +12,7 @@ export function tellRoutes(p: Portable) {
   return device(
     {
       params: {
-        win: p.at.win,
-        mask: 'v16',
-        inputs: inputsOf(p.shape),
-        peer: 'u32',
-        chunk: 'u32',
+        ...{ win: p.at.win, mask: 'v16', inputs: inputsOf(p.shape), peer: 'u32', chunk: 'u32' },
         told: pointer('u32'),
       },
       using: using(p),

@@ -109,10 +109,9 @@ const gatherUnit = (kit: HopperKit) =>
       params: unitOf(kit),
       using: {
         ...kit.u,
-        WEIGHT_BYTES: kit.weightsTile.bytes,
-        VECTOR_ELEMENTS: kit.u.DEPTH / kit.u.VECTORS,
-        PARTS: kit.rows / kit.u.APART,
-        ...{ askForWeights: askForWeights(kit), findSources: findSources(kit), tellOf: tellOf(kit) },
+        ...{ WEIGHT_BYTES: kit.weightsTile.bytes, VECTOR_ELEMENTS: kit.u.DEPTH / kit.u.VECTORS },
+        ...{ PARTS: kit.rows / kit.u.APART, askForWeights: askForWeights(kit) },
+        ...{ findSources: findSources(kit), tellOf: tellOf(kit) },
       },
     },
     (g, { ring, work, sources: { routes, from, weights }, place, turn }, u) => {

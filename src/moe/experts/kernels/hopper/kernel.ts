@@ -29,11 +29,10 @@ export function hopperGemmKernel(shape: GemmShape, of: HopperTile) {
       params: { ...kit.at.planned, ...kit.at.sources.of, ...kit.at.outputs.of },
       using: {
         ...{ ...kit.u, STAGES: of.stages, ROWS_TILE: kit.rowsTile, WEIGHTS_TILE: kit.weightsTile },
-        ROW_VECTORS: (of.stages * kit.rowsTile.bytes) / 16,
-        ...{ UNITS: kit.unitsAcross * of.parts, PASSAGE: groups * 4 * warpVectors, PEAKS: groups * 64 },
-        ...{ KEPT: Math.max(1, kit.kept), GIVEN: bringing, TAKEN: multiplying, AHEAD: kit.ahead > 0 },
-        ...{ findWork: findWork(kit), askAhead: askAhead(kit), bring: bring(kit) },
-        multiplyUnits: multiplyUnits(kit),
+        ...{ ROW_VECTORS: (of.stages * kit.rowsTile.bytes) / 16, UNITS: kit.unitsAcross * of.parts },
+        ...{ PASSAGE: groups * 4 * warpVectors, PEAKS: groups * 64, KEPT: Math.max(1, kit.kept) },
+        ...{ GIVEN: bringing, TAKEN: multiplying, AHEAD: kit.ahead > 0, findWork: findWork(kit) },
+        ...{ askAhead: askAhead(kit), bring: bring(kit), multiplyUnits: multiplyUnits(kit) },
       },
     },
     (g, p, u) => {

@@ -57,11 +57,8 @@ const sendRows = (vectors: number, outputs: number, type: 'bf16' | 'e4m3') =>
     {
       params: { own: pointer('v16'), to: pointer('v16'), place: outPlace },
       using: {
-        VECTORS: vectors,
-        ALL: warpRows * vectors,
-        PARTS: Math.ceil((warpRows * vectors) / 32),
-        APART: rowVectors,
-        PER_VECTOR: type === 'e4m3' ? 16 : 8,
+        ...{ VECTORS: vectors, ALL: warpRows * vectors, PARTS: Math.ceil((warpRows * vectors) / 32) },
+        ...{ APART: rowVectors, PER_VECTOR: type === 'e4m3' ? 16 : 8 },
         ROW_VECTORS: outputs / (type === 'e4m3' ? 16 : 8),
       },
     },
@@ -87,9 +84,7 @@ const storeRows = ({ shape: { gated, outputs }, of }: HopperKit) => {
     {
       params: { own: pointer('v16'), to: pointer('v16'), place: outPlace, values: registers('f32') },
       using: {
-        PARTS: octets / vectors,
-        VECTORS: vectors,
-        APART: 4 * rowVectors,
+        ...{ PARTS: octets / vectors, VECTORS: vectors, APART: 4 * rowVectors },
         sendRows: sendRows(vectors, outputs, 'bf16'),
       },
     },
