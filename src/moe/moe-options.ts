@@ -147,18 +147,14 @@ export function setPlanOf(options: LayerBuffersOptions & Partial<MoeLayerWeights
   const weights = requireOneOf('weights', options.weights ?? given, ['bf16', 'fp8']);
   if (options.experts !== undefined && weights !== given)
     throw new ArgumentError('weights', weights, `'${given}', what experts.gateUp is`);
-  if (weights === 'fp8' && rows !== 'fp8')
-    throw new ArgumentError(
-      'rows',
-      rows,
-      "'fp8', because the weights are e4m3: their GEMMs multiply rows of e4m3",
-    );
-  if (rows === 'fp8' && model.hidden % scaleBlock !== 0)
-    throw new ArgumentError(
-      'model.hidden',
-      model.hidden,
-      `a multiple of ${scaleBlock}, because rows are 'fp8'`,
-    );
+  if (weights === 'fp8' && rows !== 'fp8') {
+    const possible = "'fp8', because the weights are e4m3: their GEMMs multiply rows of e4m3";
+    throw new ArgumentError('rows', rows, possible);
+  }
+  if (rows === 'fp8' && model.hidden % scaleBlock !== 0) {
+    const possible = `a multiple of ${scaleBlock}, because rows are 'fp8'`;
+    throw new ArgumentError('model.hidden', model.hidden, possible);
+  }
   if (gemm === 'cublas' && (model.biases === true || (model.activation ?? 'swiglu') !== 'swiglu'))
     throw new ArgumentError('gemm', gemm, "'heddle', because experts have biases or a clamped SwiGLU");
   if (rows === 'fp8' && gemm === 'cublas') throw new ArgumentError('rows', rows, "'bf16' with gemm 'cublas'");
@@ -222,12 +218,10 @@ function modelOf(model: ProfileName | MoeModel): MoeModel {
   if (biases !== undefined) requireFlag('model.biases', biases);
   for (const [name, length] of Object.entries({ hidden, inner, sharedInner })) {
     if (length === undefined && name === 'sharedInner') continue;
-    if (!Number.isInteger(length) || length! <= 0 || length! % mlpUnit !== 0)
-      throw new ArgumentError(
-        `model.${name}`,
-        length,
-        `a multiple of ${mlpUnit}, what a tile of the kernels takes`,
-      );
+    if (!Number.isInteger(length) || length! <= 0 || length! % mlpUnit !== 0) {
+      const possible = `a multiple of ${mlpUnit}, what a tile of the kernels takes`;
+      throw new ArgumentError(`model.${name}`, length, possible);
+    }
   }
   return of;
 }

@@ -67,11 +67,8 @@ export class MovingWeights {
       if (expert === -1 || expert === this.#held[place]) continue;
       const held =
         this.#held[place] === -1 ? 'no weights are' : `the weights of expert ${this.#held[place]} are`;
-      throw new ArgumentError(
-        `placement.places[${place}]`,
-        expert,
-        `an expert whose weights are in that place, where ${held}: move them first`,
-      );
+      const possible = `an expert whose weights are in that place, where ${held}: move them first`;
+      throw new ArgumentError(`placement.places[${place}]`, expert, possible);
     }
   }
 

@@ -224,12 +224,10 @@ export class ExpertsPlan<P extends string = string> {
     this.#require('reduce', received, stream);
     requireTensor('rows', rows);
     const { output } = this.#of.shape;
-    if (output.weighting === 'plan')
-      throw new ArgumentError(
-        'weighting',
-        'plan',
-        "'experts': with 'plan' combine itself reduces what `made` gives",
-      );
+    if (output.weighting === 'plan') {
+      const possible = "'experts': with 'plan' combine itself reduces what `made` gives";
+      throw new ArgumentError('weighting', 'plan', possible);
+    }
     if (rows.dtype !== output.dtype)
       throw new ArgumentError('rows', describe(rows), `rows of ${output.hidden} ${output.dtype}`);
     const rowBytes = outputRowBytes(this.#of.shape);
@@ -249,12 +247,10 @@ export class ExpertsPlan<P extends string = string> {
   made(rows: Tensor): MadeRows {
     const { output } = this.#of.shape;
     const { scatter, weights } = this.planned;
-    if (weights === null)
-      throw new ArgumentError(
-        'weighting',
-        output.weighting,
-        "'plan' for a combine that takes rows of a plan",
-      );
+    if (weights === null) {
+      const possible = "'plan' for a combine that takes rows of a plan";
+      throw new ArgumentError('weighting', output.weighting, possible);
+    }
     requireVectors('rows', rows, [output.dtype], [this.rows, output.hidden]);
     return { rows, scatter, weights };
   }

@@ -78,12 +78,10 @@ export function requireWeights(
     ['downScales', downScales, hidden, inner],
   ] as const) {
     if (scaled) {
-      if (scales === undefined)
-        throw new ArgumentError(
-          `${within}${name}`,
-          scales,
-          'an f32 for every 128 × 128 weights, because they are e4m3',
-        );
+      if (scales === undefined) {
+        const possible = 'an f32 for every 128 × 128 weights, because they are e4m3';
+        throw new ArgumentError(`${within}${name}`, scales, possible);
+      }
       requireTensor(`${within}${name}`, scales);
       requireVectors(`${within}${name}`, scales, ['f32'], [...lead, rows / scaleBlock, columns / scaleBlock]);
     } else if (scales !== undefined)

@@ -76,12 +76,10 @@ export interface Family<T extends Tuning = Tuning> {
 export function refusalOf(family: Family, ...asked: Parameters<Family['refuses']>): HeddleError | null {
   const [layer] = asked;
   const { can = [] } = family;
-  if (layer.masks && !can.includes('masks'))
-    return new ArgumentError(
-      'onLoss',
-      'mask',
-      `'throw' with family '${family.name}', which leaves no rank out: ask for 'portable', or start the world anew after a loss (heddle run --restart)`,
-    );
+  if (layer.masks && !can.includes('masks')) {
+    const possible = `'throw' with family '${family.name}', which leaves no rank out: ask for 'portable', or start the world anew after a loss (heddle run --restart)`;
+    return new ArgumentError('onLoss', 'mask', possible);
+  }
   if (layer.output.adds && !can.includes('adds'))
     return new ArgumentError('adds', true, `false with family '${family.name}', which overwrites`);
   if (layer.waits && !can.includes('waits'))

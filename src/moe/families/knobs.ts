@@ -88,11 +88,9 @@ function requireEntries(name: string, value: unknown, keys: readonly string[]): 
   if (typeof value !== 'object' || value === null || Array.isArray(value))
     throw new ArgumentError(name, value, `an object of ${keys.join(', ')}`);
   const stranger = Object.keys(value).find((key) => !keys.includes(key));
-  if (stranger !== undefined)
-    throw new ArgumentError(
-      `${name}.${stranger}`,
-      Reflect.get(value, stranger),
-      `absent: it has ${keys.join(', ')}`,
-    );
+  if (stranger !== undefined) {
+    const possible = `absent: it has ${keys.join(', ')}`;
+    throw new ArgumentError(`${name}.${stranger}`, Reflect.get(value, stranger), possible);
+  }
   return value as Record<string, unknown>;
 }

@@ -237,11 +237,9 @@ function requireOutput({ output, replicas = 1 }: Shape): void {
   }
   if (output.wire !== undefined) requireOneOf('output.wire', output.wire, rowFormatNames);
   if (output.adds !== true) return;
-  if ((output.hidden * dtypes[output.dtype].size) % 16 !== 0)
-    throw new ArgumentError(
-      'output.hidden',
-      output.hidden,
-      'rows of whole 16 bytes, for sums are added to them',
-    );
+  if ((output.hidden * dtypes[output.dtype].size) % 16 !== 0) {
+    const possible = 'rows of whole 16 bytes, for sums are added to them';
+    throw new ArgumentError('output.hidden', output.hidden, possible);
+  }
   if (replicas > 1) throw new ArgumentError('adds', true, 'false where ranks share tokens (replicas)');
 }

@@ -42,11 +42,8 @@ function requireReplicas(at: string, shape: Shape, sources: readonly Source[]): 
   for (const [rank, source] of sources.entries()) {
     const first = rank - (rank % replicas);
     if (source === sources[first] || sameBytes(shape, source, sources[first]!)) continue;
-    throw new ArgumentError(
-      `${at}[${rank}]`,
-      source,
-      `what rank ${first} brings, which is of the same group`,
-    );
+    const possible = `what rank ${first} brings, which is of the same group`;
+    throw new ArgumentError(`${at}[${rank}]`, source, possible);
   }
 }
 

@@ -51,12 +51,11 @@ function detour({ places: wanted }: Placement, emptied: number[], filled: number
   const isSpare = (expert: number, place: number) =>
     expert === -1 || emptied.some((other, i) => i !== place && other === expert);
   const spare = emptied.findIndex(isSpare);
-  if (spare === -1)
-    throw new ArgumentError(
-      'placement',
-      'given',
-      'one with a place to spare: experts that change places need one that is empty, or whose expert lives elsewhere too',
-    );
+  if (spare === -1) {
+    const possible =
+      'one with a place to spare: experts that change places need one that is empty, or whose expert lives elsewhere too';
+    throw new ArgumentError('placement', 'given', possible);
+  }
   emptied[spare] = -1;
   filled[spare] = emptied[held]!;
   return spare;

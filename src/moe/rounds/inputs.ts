@@ -140,11 +140,8 @@ export function requireDispatchInputs(
   for (const name in payloads) {
     if (!Object.hasOwn(rows, name)) {
       const names = Object.keys(rows).join(', ');
-      throw new ArgumentError(
-        `payloads.${name}`,
-        showInput(payloads[name]),
-        `absent: this ExpertParallel was created with ${names || 'no payloads'}`,
-      );
+      const possible = `absent: this ExpertParallel was created with ${names || 'no payloads'}`;
+      throw new ArgumentError(`payloads.${name}`, showInput(payloads[name]), possible);
     }
   }
   return tokens;
@@ -194,11 +191,8 @@ function requireTokens(shape: Shape, topkIds: Input): number {
     throw new ArgumentError('topkIds', showInput(topkIds), `[tokens, ${shape.topK}] (tokens × topK ids)`);
   }
   if (tokens > shape.maxTokens) {
-    throw new ArgumentError(
-      'tokens',
-      tokens,
-      `at most maxTokens, ${shape.maxTokens} (topkIds has one row a token); create the ExpertParallel with more`,
-    );
+    const possible = `at most maxTokens, ${shape.maxTokens} (topkIds has one row a token); create the ExpertParallel with more`;
+    throw new ArgumentError('tokens', tokens, possible);
   }
   return tokens;
 }
@@ -232,11 +226,8 @@ function requireElements(argument: string, input: Input, dtype: Dtype, rows: num
   }
   const { storage } = dtypes[dtype];
   if (!(input instanceof storage) || input.length !== rows * columns) {
-    throw new ArgumentError(
-      argument,
-      input,
-      `${dtype} [${rows}, ${columns}]: a tensor, or a ${storage.name} of length ${rows * columns}`,
-    );
+    const possible = `${dtype} [${rows}, ${columns}]: a tensor, or a ${storage.name} of length ${rows * columns}`;
+    throw new ArgumentError(argument, input, possible);
   }
 }
 

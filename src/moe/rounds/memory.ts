@@ -47,12 +47,10 @@ export function requireItsWorld(
   const said = { ranks, nodes, device };
   const are = { ranks: world.ranks, nodes: world.topology.nodes, device: world.device.kind };
   for (const name of ['ranks', 'nodes', 'device'] as const)
-    if (said[name] !== undefined && said[name] !== are[name])
-      throw new ArgumentError(
-        `options.${name}`,
-        said[name],
-        `${are[name]}, what this world has, or left out`,
-      );
+    if (said[name] !== undefined && said[name] !== are[name]) {
+      const possible = `${are[name]}, what this world has, or left out`;
+      throw new ArgumentError(`options.${name}`, said[name], possible);
+    }
 }
 
 /** The purpose of some of the memory. */

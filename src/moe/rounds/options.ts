@@ -197,12 +197,10 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
     return { name, rowBytes: rowBytes(row), ...(rounded && { rounded }) };
   });
   requireRow('output', options.output, ['f32', 'bf16', 'f16']);
-  if (options.output.rounds !== undefined)
-    throw new ArgumentError(
-      'output.rounds',
-      options.output.rounds,
-      `absent: wire: '${options.output.rounds}' rounds rows that come back`,
-    );
+  if (options.output.rounds !== undefined) {
+    const possible = `absent: wire: '${options.output.rounds}' rounds rows that come back`;
+    throw new ArgumentError('output.rounds', options.output.rounds, possible);
+  }
   const { experts, topK, maxTokens, replicas = 1, weighting, wire, adds, onLoss = 'throw' } = options;
   requireOneOf('onLoss', onLoss, ['throw', 'mask']);
   if (weighting !== undefined) requireOneOf('weighting', weighting, weightings);
@@ -272,19 +270,15 @@ function requirePayload(name: string, rows: Readonly<Record<string, Row>>): void
   if (rounds === undefined) return;
   requireOneOf(`${argument}.rounds`, rounds, scaledFormatNames);
   requireOneOf(`${argument}.dtype`, row.dtype, ['bf16']);
-  if (length % scaleBlock !== 0)
-    throw new ArgumentError(
-      `${argument}.length`,
-      length,
-      `a multiple of ${scaleBlock}, whose scales fill a word`,
-    );
+  if (length % scaleBlock !== 0) {
+    const possible = `a multiple of ${scaleBlock}, whose scales fill a word`;
+    throw new ArgumentError(`${argument}.length`, length, possible);
+  }
   const scales = scalesName(name);
-  if (Object.hasOwn(rows, scales))
-    throw new ArgumentError(
-      `payloads.${scales}`,
-      rows[scales],
-      `absent: scales of ${name} arrive by that name`,
-    );
+  if (Object.hasOwn(rows, scales)) {
+    const possible = `absent: scales of ${name} arrive by that name`;
+    throw new ArgumentError(`payloads.${scales}`, rows[scales], possible);
+  }
 }
 
 /** Requires that every rank brings the same values by the same names: ranks that disagree would write over each other. */

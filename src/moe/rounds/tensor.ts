@@ -157,11 +157,8 @@ export function tensorFrom(
   const shape = of ?? [bits.length];
   wrap(0, dtype, shape); // checks the shape
   if (bits.length !== elements(shape)) {
-    throw new ArgumentError(
-      'data',
-      data,
-      `${elements(shape)} elements long, for shape [${shape.join(', ')}]`,
-    );
+    const possible = `${elements(shape)} elements long, for shape [${shape.join(', ')}]`;
+    throw new ArgumentError('data', data, possible);
   }
   const tensor = emptyTensor(device, dtype, shape, purpose);
   if (bits.length > 0) stream.copyIn(tensor.data, bytesOf(bits));
@@ -195,11 +192,8 @@ export async function readBits(tensor: Tensor, stream: Stream): Promise<Bits> {
   requireStream('stream', stream);
   const { size } = dtypes[tensor.dtype];
   if (elements(tensor.shape) * size > mostReadBytes) {
-    throw new ArgumentError(
-      'tensor',
-      describe(tensor),
-      `of at most ${mostReadBytes / 2 ** 30} GiB to be read`,
-    );
+    const possible = `of at most ${mostReadBytes / 2 ** 30} GiB to be read`;
+    throw new ArgumentError('tensor', describe(tensor), possible);
   }
   if (tensor.bytes === 0) return bitsArray(tensor.dtype, 0);
   const stored = bitsOf(tensor.dtype, await stream.copyOut(tensor.data, tensor.bytes));

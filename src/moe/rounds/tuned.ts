@@ -56,11 +56,8 @@ export function readTuning(path: string): TuningFile {
     return file;
   } catch (error) {
     const reason = messageOf(error);
-    throw new ArgumentError(
-      'tuning file',
-      path,
-      `as \`heddle tune\` writes it (${reason}); delete it, and tune again`,
-    );
+    const possible = `as \`heddle tune\` writes it (${reason}); delete it, and tune again`;
+    throw new ArgumentError('tuning file', path, possible);
   }
 }
 

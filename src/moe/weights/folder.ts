@@ -35,26 +35,20 @@ export async function placesOf(folder: string): Promise<Places> {
   const files = names.includes(single)
     ? [single]
     : names.filter((name) => name.endsWith('.safetensors')).sort();
-  if (files.length === 0)
-    throw new WeightsError(
-      folder,
-      null,
-      'no file in it ends in .safetensors',
-      "give the folder of a model's files",
-    );
+  if (files.length === 0) {
+    const wrong = 'no file in it ends in .safetensors';
+    throw new WeightsError(folder, null, wrong, "give the folder of a model's files");
+  }
   const places = new Map<string, string>();
   for (const file of files) {
     const opened = await TensorFile.open(join(folder, file));
     await opened.close();
     for (const name of opened.tensors.keys()) {
       const other = places.get(name);
-      if (other !== undefined)
-        throw new WeightsError(
-          join(folder, file),
-          name,
-          `${other} has it too`,
-          'keep the files of one model only',
-        );
+      if (other !== undefined) {
+        const mend = 'keep the files of one model only';
+        throw new WeightsError(join(folder, file), name, `${other} has it too`, mend);
+      }
       places.set(name, file);
     }
   }
@@ -64,13 +58,10 @@ export async function placesOf(folder: string): Promise<Places> {
 async function readText(path: string): Promise<Buffer> {
   const { handle, bytes } = await openRegular(path);
   try {
-    if (bytes > mostBytes)
-      throw new WeightsError(
-        path,
-        null,
-        `it has ${bytes} bytes, too many for such a file`,
-        'download it again',
-      );
+    if (bytes > mostBytes) {
+      const wrong = `it has ${bytes} bytes, too many for such a file`;
+      throw new WeightsError(path, null, wrong, 'download it again');
+    }
     const text = Buffer.alloc(bytes);
     await readInto(handle, path, 0, text);
     return text;

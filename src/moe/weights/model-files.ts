@@ -151,13 +151,11 @@ export class ModelFiles {
     const { layer, onProgress } = options;
     if (onProgress !== undefined) requireFunction('onProgress', onProgress);
     const names = this.#names.get(layer);
-    if (names?.unknown)
-      throw new WeightsError(
-        this.folder,
-        names.unknown,
-        'the layer has this too, and nothing here takes it: without it the layer would be another',
-        'take a model of another form',
-      );
+    if (names?.unknown) {
+      const wrong =
+        'the layer has this too, and nothing here takes it: without it the layer would be another';
+      throw new WeightsError(this.folder, names.unknown, wrong, 'take a model of another form');
+    }
     if (names !== undefined) return names;
     const have = [...this.#names.keys()];
     const which =
@@ -166,11 +164,8 @@ export class ModelFiles {
         : have.length === 1
           ? `only ${have[0]} has`
           : `${have[0]} to ${have.at(-1)} have`;
-    throw new ArgumentError(
-      'layer',
-      layer,
-      `the number of a layer that has experts in ${this.folder}: ${which}`,
-    );
+    const possible = `the number of a layer that has experts in ${this.folder}: ${which}`;
+    throw new ArgumentError('layer', layer, possible);
   }
 
   async #load<W extends Readonly<Partial<Record<keyof W, Wanted>>>>(
@@ -266,12 +261,8 @@ async function wantedMlp(
 async function requireClamp(folder: string): Promise<void> {
   const { swiglu_limit: limit = clampedSwiglu.limit } = await configOf(folder);
   if (limit === clampedSwiglu.limit) return;
-  throw new WeightsError(
-    join(folder, 'config.json'),
-    null,
-    `its swiglu_limit is ${show(limit)}, and the kernels clamp at ${clampedSwiglu.limit}`,
-    'take a model of another form',
-  );
+  const wrong = `its swiglu_limit is ${show(limit)}, and the kernels clamp at ${clampedSwiglu.limit}`;
+  throw new WeightsError(join(folder, 'config.json'), null, wrong, 'take a model of another form');
 }
 
 /**
@@ -289,13 +280,10 @@ async function wantedMxfp4(
   const inner = both / 2;
   const hidden = rowBlocks * mxfp4Block;
   requireStored(blocks, ['U8'], [experts, both, rowBlocks, 16], '16 bytes for every 32 weights');
-  if (experts === 0 || hidden === 0 || inner === 0 || inner % mxfp4Block !== 0)
-    throw new WeightsError(
-      blocks.file.path,
-      name,
-      `it is ${dtype} [${shape.join(', ')}], without whole blocks: each expert must have 2 · inner rows, and inner be a multiple of ${mxfp4Block}`,
-      'take a model of another form',
-    );
+  if (experts === 0 || hidden === 0 || inner === 0 || inner % mxfp4Block !== 0) {
+    const wrong = `it is ${dtype} [${shape.join(', ')}], without whole blocks: each expert must have 2 · inner rows, and inner be a multiple of ${mxfp4Block}`;
+    throw new WeightsError(blocks.file.path, name, wrong, 'take a model of another form');
+  }
   const { first, count } = expertsOf({ experts, ranks }, rank);
   const why = `as ${name} is ${dtype} [${shape.join(', ')}]`;
   /** This rank's part of a tensor that has `each` for every expert. */
@@ -348,10 +336,6 @@ function requireStored<T extends StoredType>(
   const type = types.find((name) => name === tensor.dtype);
   const fits = tensor.shape.length === shape.length && shape.every((length, i) => length === tensor.shape[i]);
   if (type !== undefined && fits) return dtypeOf[type];
-  throw new WeightsError(
-    file.path,
-    tensor.name,
-    `it is ${shown(tensor)}, and ${types.join(' or ')} [${shape.join(', ')}] is wanted, ${why}`,
-    'take a model of another form',
-  );
+  const wrong = `it is ${shown(tensor)}, and ${types.join(' or ')} [${shape.join(', ')}] is wanted, ${why}`;
+  throw new WeightsError(file.path, tensor.name, wrong, 'take a model of another form');
 }

@@ -58,13 +58,10 @@ export function layersOf(folder: string, names: ReadonlySet<string>): ReadonlyMa
     // Qwen3-Next's drafts count their layers from 0 again.
     if (/(^|\.)mtp\.layers\./.test(prefix)) continue;
     const of = seen.get(Number(layer)) ?? { prefix, block: block as Seen['block'], ids: new Set<number>() };
-    if (of.prefix !== prefix)
-      throw new WeightsError(
-        folder,
-        name,
-        `layer ${layer} is called ${of.prefix}experts too`,
-        'keep the files of one model only',
-      );
+    if (of.prefix !== prefix) {
+      const wrong = `layer ${layer} is called ${of.prefix}experts too`;
+      throw new WeightsError(folder, name, wrong, 'keep the files of one model only');
+    }
     seen.set(Number(layer), of);
     if (id !== undefined) of.ids.add(Number(id));
   }

@@ -64,13 +64,10 @@ export class TensorFile {
           'look at it: where large files are stored apart, a short text may lie in its place; download the file itself',
         );
       const behind = bytes - 8 - Number(header);
-      if (behind < 0)
-        throw new WeightsError(
-          path,
-          null,
-          `its header has ${header} bytes, and the file ${bytes} in all: it was cut`,
-          again,
-        );
+      if (behind < 0) {
+        const wrong = `its header has ${header} bytes, and the file ${bytes} in all: it was cut`;
+        throw new WeightsError(path, null, wrong, again);
+      }
       const text = Buffer.alloc(Number(header));
       await readInto(handle, path, 8, text);
       return new TensorFile(path, parseHeader(path, text, behind), handle);

@@ -30,11 +30,9 @@ export function refusesRows(layer: Layer, elements = 0): HeddleError | null {
 /** Why rounds of the layer cannot leave ranks out; null where they can, or need not. */
 export function refusesMasks(layer: Layer): HeddleError | null {
   if (!layer.masks || sharing(layer).replicas === 1) return null;
-  return new ArgumentError(
-    'onLoss',
-    'mask',
-    "'throw' where ranks share tokens (replicas); `heddle run --restart` starts the world anew after a loss",
-  );
+  const possible =
+    "'throw' where ranks share tokens (replicas); `heddle run --restart` starts the world anew after a loss";
+  return new ArgumentError('onLoss', 'mask', possible);
 }
 
 /** Why nothing but mapped windows carries rows of kernels that load and store peers' memory; null where they do. */

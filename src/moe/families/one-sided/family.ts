@@ -61,12 +61,10 @@ function refusesTuning(
   for (const [phase, { threads, teams }] of Object.entries({ dispatch, combine })) {
     if (threads < layer.ranks)
       return new ArgumentError(`tuning.${phase}.threads`, threads, `at least ranks, ${layer.ranks}`);
-    if (threads % (32 * teams) !== 0)
-      return new ArgumentError(
-        `tuning.${phase}.teams`,
-        teams,
-        `a divisor of the block's ${threads / 32} warps`,
-      );
+    if (threads % (32 * teams) !== 0) {
+      const possible = `a divisor of the block's ${threads / 32} warps`;
+      return new ArgumentError(`tuning.${phase}.teams`, teams, possible);
+    }
   }
   const { wire } = layer.output;
   const { mostThreads } = formatOf(layer.output);
@@ -78,12 +76,10 @@ function refusesTuning(
   }
   if (combine.way === 'pull' && split)
     return new ArgumentError('tuning.combine.way', 'pull', "'push' where phases are split");
-  if (combine.way !== 'pull' && !pushable(layer))
-    return new ArgumentError(
-      'tuning.combine.way',
-      combine.way,
-      "'pull' for rows that are not a multiple of 16 bytes",
-    );
+  if (combine.way !== 'pull' && !pushable(layer)) {
+    const possible = "'pull' for rows that are not a multiple of 16 bytes";
+    return new ArgumentError('tuning.combine.way', combine.way, possible);
+  }
   return null;
 }
 

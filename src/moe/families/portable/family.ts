@@ -28,12 +28,10 @@ function refuses(layer: Layer, target: PlanTarget, tuning?: PortableTuning): Hed
   const { topology, transport } = target;
   const refusal = refusesOnNode(layer, topology) ?? refusesFew(target, tuning) ?? refusesMasks(layer);
   if (refusal !== null) return refusal;
-  if (layer.masks && transport === 'nvshmem')
-    return new ArgumentError(
-      'onLoss',
-      'mask',
-      "'throw' over NVSHMEM, which ends with all of its ranks or not at all",
-    );
+  if (layer.masks && transport === 'nvshmem') {
+    const possible = "'throw' over NVSHMEM, which ends with all of its ranks or not at all";
+    return new ArgumentError('onLoss', 'mask', possible);
+  }
   const shape = shapeOf(layer, target, tuning ?? defaults(layer, target));
   const { ofRound } = messagesOf(shape);
   if (ofRound >= 2 ** 31) {
