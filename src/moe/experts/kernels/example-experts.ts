@@ -10,8 +10,9 @@
  * Slots without a local expert are neither read nor written, as real experts would do it.
  */
 import { kernel, list, pointer } from '../../../lang/index.js';
+import { rowsOf } from '../../families/common/received.js';
 import { memoized } from '../../families/family.js';
-import { dtypes, type RowDtype } from '../../layer/index.js';
+import type { RowDtype } from '../../layer/index.js';
 
 export interface ExampleExpertsShape {
   /** Slots of the window: ranks · maxTokens. */
@@ -100,10 +101,9 @@ export const exampleExpertsKernel = memoized((shape: ExampleExpertsShape) => {
 });
 
 function constants({ slots, topK, hidden, dtype, weights, planned = false }: ExampleExpertsShape) {
-  const vectors = (hidden * dtypes[dtype].size) % 16 === 0;
-  const lanes = vectors ? 16 / dtypes[dtype].size : 1;
+  const { vectors, lanes, units } = rowsOf({ output: { dtype, hidden } }, dtype);
   return {
     ...{ SLOTS: slots, K: topK, WEIGHTS: weights, PLANNED: planned, DTYPE: dtype },
-    ...{ VECTORS: vectors, LANES: lanes, UNITS: hidden / lanes },
+    ...{ VECTORS: vectors, LANES: lanes, UNITS: units },
   };
 }

@@ -29,10 +29,10 @@ export function forwardChunk(h: Hybrid) {
       // another carrier by now.
       let out = leftOut;
       if (u.MASKS) {
-        let is = false;
+        let leavesUsOut = false;
         if (g.laneId < u.LOCAL && ((leftOut >>> g.laneId) & 1) === 0)
-          is = u.isOut({ mask: g.load(win.at(g.laneId).masked), rank: node * u.LOCAL + g.rank });
-        out |= g.warp.ballot(is);
+          leavesUsOut = u.isOut({ mask: g.load(win.at(g.laneId).masked), rank: node * u.LOCAL + g.rank });
+        out |= g.warp.ballot(leavesUsOut);
       }
       // The tokens that have come. A chunk that does not exist holds bytes of an old round. A bit beyond the last token would become an
       // address: the proxy has looked, but whoever wrote the message may do so again.

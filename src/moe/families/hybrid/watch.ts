@@ -79,9 +79,9 @@ export function watchDispatch(h: Hybrid) {
       const { failure } = mine;
       const patience = g.registers('u32', 1, u.patienceOf({ failure, limit }));
       const lines = u.carriedHere({ mask, node }) * u.HOPS;
-      for (let word = g.warpId; word < lines * u.CHUNKS; word += g.blockDim.x / 32) {
-        const line = word % lines;
-        const chunk = word / lines;
+      for (let message = g.warpId; message < lines * u.CHUNKS; message += g.blockDim.x / 32) {
+        const line = message % lines;
+        const chunk = message / lines;
         const peer = u.senderOf({ node, line });
         // Behind a failure nobody knows how many there are, and all that others may wait for is told.
         let comes = !u.isOut({ mask, rank: peer });
@@ -113,9 +113,9 @@ export function watchCombine(h: Hybrid) {
       const { failure } = mine;
       const patience = g.registers('u32', 1, u.patienceOf({ failure, limit }));
       const chunks = g.max((share + u.CHUNK - 1) / u.CHUNK, g.u32(1));
-      for (let word = g.warpId; word < u.HOPS * chunks; word += g.blockDim.x / 32) {
-        const hop = word % u.HOPS;
-        const chunk = word / u.HOPS;
+      for (let message = g.warpId; message < u.HOPS * chunks; message += g.blockDim.x / 32) {
+        const hop = message % u.HOPS;
+        const chunk = message / u.HOPS;
         const there = (node + 1 + hop) % u.NODES;
         // Who carries this rank's tokens. From a node in which nobody is left nothing comes, and nobody waits for it.
         let carrier = g.rank;
