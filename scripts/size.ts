@@ -16,7 +16,7 @@ const ceilings = {
   lang: 10_660,
   gpu: 19_430,
   net: 11_300,
-  moe: 18_720,
+  moe: 18_590,
   verify: 6_220,
   tools: 6_680,
   cli: 2_500,

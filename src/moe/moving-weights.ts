@@ -214,7 +214,7 @@ export class MovingWeights {
 
 const isFar = (fill: Fill): boolean => fill.isFar;
 
-/** What comes to a rank from other nodes, each in a slot of its own. */
+/** Weights that come to a rank from other nodes, each in a slot of its own. */
 const comingTo = (rank: number, fills: readonly Fill[]): Fill[] =>
   fills.filter(({ taker, isFar }) => isFar && taker === rank);
 

@@ -26,7 +26,7 @@ export interface MlpWeights {
   readonly activation?: Activation;
 }
 
-/** What kernels are made for, beside the sizes of weights. */
+/** The options of kernels beside the sizes of weights. */
 export const kindOf = ({ gateUpBias, downBias, activation = 'swiglu' }: MlpWeights) => ({
   ...{ activation, gateUpBias: gateUpBias !== undefined, downBias: downBias !== undefined },
 });

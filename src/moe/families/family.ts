@@ -13,7 +13,7 @@ import type { KnobTable, Tuning } from './knobs.js';
 /** The multiprocessors of an H100 or H200: kernels are spread over so many where no device is at hand. */
 export const usualMultiprocessors = 132;
 
-/** What a plan is made for: the device, the topology, and the launches that the caller wants. */
+/** The conditions that a plan is made for: the device, the topology, and the launches that the caller wants. */
 export interface PlanTarget {
   readonly kind: 'sim' | 'cuda';
   /** Multiprocessors of each rank's device. */

@@ -52,7 +52,7 @@ export function dequantise({ e4m3, scales }: ReturnType<typeof quantise>, size =
 export const fromUe8m0 = (bytes: Uint8Array): Float32Array =>
   Float32Array.from(bytes, (exponent) => (exponent === 255 ? Number.NaN : 2 ** (exponent - 127)));
 
-/** What dispatch carries of rows that it rounds to this format: the elements, and the scales as they are stored. */
+/** The parts of rows that dispatch rounds to this format: the elements, and the scales as they are stored. */
 export function roundRows(
   values: Float32Array,
   { block, scale }: Pick<ScaledFormat, 'block' | 'scale'>,

@@ -79,7 +79,7 @@ export interface Mxfp4Rows {
   readonly turns: 1 | 2;
 }
 
-/** What enqueues the launch. */
+/** Prepares the launch; returns a function that enqueues it. */
 export async function widenMxfp4(device: Device, of: Mxfp4Rows): Promise<(stream: Stream) => void> {
   const { kernel, blocks: grid, threads } = mxfp4ToBf16[device.kind];
   const { set, launch } = await callSite(device, kernel, {

@@ -15,7 +15,7 @@ import { placingParam } from './places.js';
 export const numbers = <const Name extends string>(...names: readonly Name[]) =>
   Object.fromEntries(names.map((name) => [name, 'u32'])) as { readonly [N in Name]: 'u32' };
 
-/** What kernels ask a layer, by the names by which they ask. */
+/** Constants of a layer, by the names by which kernels ask for them. */
 export function layerConstants(layer: Layer) {
   const { replicas, turns } = sharing(layer);
   return {

@@ -12,7 +12,7 @@ import { type HybridShape, hybridConstants } from './shape.js';
 /** Lines that may come from each other node. Without masks rails are as they are. */
 export const linesOf = ({ masks = false, localRanks }: HybridShape): number => (masks ? localRanks : 1);
 
-/** What kernels ask about nodes, lines and masks. */
+/** Functions and constants that kernels ask about nodes, lines and masks. */
 export function rails(shape: HybridShape) {
   const { maskIn, isOut, living } = masking(shape, 'dispatch');
   /** `ALL`: a bit for each rank of a node. */

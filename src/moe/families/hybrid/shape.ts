@@ -26,7 +26,7 @@ export const hopsOf = ({ nodes }: Pick<HybridShape, 'nodes'>): number => nodes -
 export const chunksOf = (shape: HybridShape): number =>
   Math.ceil(sharing(shape).turns / shape.dispatch.chunk);
 
-/** What kernels of this family ask a shape, by the names by which they ask. */
+/** Constants of a shape, by the names by which kernels of this family ask for them. */
 export const hybridConstants = (shape: HybridShape) => ({
   ...layerConstants(shape),
   NODES: shape.nodes,

@@ -117,7 +117,7 @@ export function watchCombine(h: Hybrid) {
         const hop = message % u.HOPS;
         const chunk = message / u.HOPS;
         const there = (node + 1 + hop) % u.NODES;
-        // Who carries this rank's tokens. From a node in which nobody is left nothing comes, and nobody waits for it.
+        // The rank that carries this one's tokens. From a node in which nobody is left nothing comes, and nobody waits for it.
         let carrier = g.rank;
         let some = true;
         if (u.MASKS) {

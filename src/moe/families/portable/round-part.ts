@@ -4,7 +4,7 @@ import { partsOf } from '../common/parts.js';
 import { roundVector } from '../common/quantise.js';
 import type { Portable } from './kit.js';
 
-/** What other lanes read of it is behind a barrier of the caller's. */
+/** Other lanes read it behind a barrier of the caller's. */
 export function roundPart({ shape, at: { mine } }: Portable, payload: number) {
   const { rowUnits, partUnits } = partsOf(shape, payload, shape.dispatch.parts);
   return device(

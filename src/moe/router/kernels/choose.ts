@@ -84,7 +84,7 @@ export function chooseKernel(shape: RouterShape, threads: number) {
   );
 }
 
-/** What the kernel and its parts may ask for. */
+/** Constants of the kernel and its parts. */
 function chooseKit({ experts, topK, routing }: RouterShape, threads: number) {
   const { groups: { count, top } = { count: 1, top: 1 }, scores, normalise, scale } = routing;
   return {

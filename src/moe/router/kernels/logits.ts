@@ -6,7 +6,7 @@
 import { device, kernel, pointer, registers } from '../../../lang/index.js';
 import { columnsOf, type LogitsTile, type RouterShape, rowsOf, threadsOf } from './shape.js';
 
-/** What the kernel and its parts may ask for. */
+/** Constants of the kernel and its parts. */
 function logitsKit({ hidden, experts, weights }: RouterShape, tile: LogitsTile) {
   const { parts, groups, partWarps, octets, depth } = tile;
   const wide = weights === 'f32';
