@@ -122,7 +122,7 @@ export const register = (command: Command) =>
       optimize(optimized.inChecks);
       const { text, clean } = await runCheck(subjects, kernels, {
         ...options,
-        // What a file exports contains functions, which cannot be sent to other threads.
+        // Exports of a file contain functions, which cannot be sent to other threads.
         workers: options.ptx === undefined && own === null ? workers : 1,
       });
       process.stdout.write(text);

@@ -2,7 +2,7 @@
 import { styleText } from 'node:util';
 import type { DemoResult } from './demo-rounds.js';
 
-/** What the picture draws of calls that begin with a name, and in which colour. Later ones cover earlier ones. */
+/** The marks of calls that begin with a name, and their colours. Later ones cover earlier ones. */
 const bars = [
   { name: 'dispatch', mark: '█', colour: 'cyan' },
   { name: 'experts', mark: '▒', colour: 'yellow' },

@@ -1,4 +1,4 @@
-/** What the command of every benchmark does: it shows points as they come, and writes what was asked for. */
+/** The common work of every benchmark's command: it shows points as they come, and writes what was asked for. */
 import { writeOutput } from '../base/files/index.js';
 import { chromeTrace } from '../base/timeline.js';
 import {

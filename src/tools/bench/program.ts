@@ -1,4 +1,4 @@
-/** What one rank of `heddle bench` measures: dispatch and combine beside the limits of the machine and NCCL. */
+/** One rank's part of `heddle bench`: dispatch and combine beside the limits of the machine and NCCL. */
 import { familyNamed } from '../../moe/families/index.js';
 import type { ExpertParallelOptions, Waits } from '../../moe/index.js';
 import { type Placement, placedRoutes } from '../../moe/layer/index.js';

@@ -54,7 +54,7 @@ export interface Bench<Plan extends Measuring, Point, Members extends object, Li
   heading(report: Report<Point, Members>): string;
   columns(report: Report<Point, Members>): readonly Column<Line>[];
   lines(point: Point): readonly Line[];
-  /** What is to be read below the table. */
+  /** The text below the table. */
   foot?(report: Report<Point, Members>): string;
   /** The object that `--json` prints, where it is not the report. */
   results?(report: Report<Point, Members>): object;
@@ -76,7 +76,7 @@ export type Report<Point, Members> = Members &
     readonly notes: readonly string[];
   };
 
-/** What a rank has to say of its measurements. */
+/** The functions by which a rank tells of its measurements. */
 export type Tell<Point, Members = object> = ReturnType<typeof tellBy<Point, Members>>;
 
 function tellBy<Point, Members>(

@@ -1,4 +1,4 @@
-/** What ranks enqueue, as a timeline: ranks, streams, calls and the kernels that each launches, between events. */
+/** The work that ranks enqueue, as a timeline: ranks, streams, calls and the kernels that each launches, between events. */
 import type { Timeline } from '../../base/timeline.js';
 import { type Device, type Event, listenToRanges, type RangeListener, type Stream } from '../../gpu/index.js';
 import type { Timing } from './timing.js';

@@ -127,7 +127,7 @@ export const tuneBench: Bench<TunePlan, Tuned, { readonly workload: Workload; re
     { head: 'tokens', width: 6, cell: ({ shape }) => String(shape.maxTokens) },
     { head: 'before µs', cell: ({ before }) => before.toFixed(2) },
     { head: 'tuned µs', cell: ({ shape }) => shape.microseconds.toFixed(2) },
-    { head: 'tried', cell: ({ tried, cut }) => `${tried}${cut ? ', out of time' : ''}` },
+    { head: 'tried', width: 18, cell: ({ tried, cut }) => `${tried}${cut ? ', out of time' : ''}` },
     { head: '  parameters', width: 0, cell: ({ shape }) => `  ${inWords(shape.tuning)}` },
   ],
   lines: (point) => [point],

@@ -72,7 +72,7 @@ export function time(of: Parameters, work: Work): number {
   return (of.floor ** sharpness + busy ** sharpness) ** (1 / sharpness);
 }
 
-/** What takes most of a phase's time. */
+/** Names what takes most of a phase's time. */
 export function boundOf(of: Parameters, work: Work) {
   const { nvlink, latency, bytes, messages, network, transport } = partsOf(of, work);
   if (of.floor > of.lead + transport || of.lead > transport) return 'floor';
@@ -105,7 +105,7 @@ export function predict(fit: Fit, work: Work, tokens: number, of: 'its own' | 'o
   return {
     ...{ time: middle, low: middle * Math.exp(-half), high: middle * Math.exp(half) },
     bound: boundOf(fit, work),
-    // What lies outside of what was measured; empty where the fit interpolates.
+    // The sizes outside of what was measured; empty where the fit interpolates.
     beyond,
   };
 }

@@ -34,7 +34,7 @@ export interface RankPlacement {
   readonly perNode: number;
 }
 
-/** What one token names, whoever brings it. */
+/** The experts that one token names, by rank and node, whoever brings it. */
 export interface Hits {
   /** [rank]: routes that name one of its experts. */
   readonly routes: Float64Array;
@@ -282,7 +282,7 @@ function hitByWeight(groups: readonly (readonly Coin[])[], topK: number): Float6
   const before = Array.from({ length: size + 1 }, () => new Float64Array(topK));
   const after = Array.from({ length: size + 1 }, () => new Float64Array(topK));
   const unit = raceLength(groups.flat(), topK);
-  // Who comes that early is among the first topK in any case, but would come between two steps of the sum.
+  // An expert that comes that early is among the first topK in any case, but would come between two steps of the sum.
   const early = 1e4 / unit;
   const timed = groups.map((group) =>
     group.map(({ weight, share }): Coin => ({ weight: Math.min(weight, early), share })),

@@ -48,7 +48,7 @@ export function systemOf({ lib, mode }: { readonly lib: string; readonly mode: s
   return systems.find((one) => one.mode === mode && (one.lib ?? lib) === lib)!;
 }
 
-/** What one source measured of a system on one machine, fitted by scripts/plan. */
+/** The measurements of one source of a system on one machine, fitted by scripts/plan. */
 export interface Measured {
   readonly lib: string;
   readonly mode: string;

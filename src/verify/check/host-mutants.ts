@@ -69,7 +69,7 @@ type Methods<Own> = Readonly<Partial<Record<keyof Own, HostOperation>>>;
 
 /** Hosts with this mutation. */
 export function mutateHosts({ where, description }: Mutant): HostSubstitute {
-  /** What does as `own`, but for the change to the line that called one of these methods. */
+  /** Makes an object that does as `own`, but for the change to the line that called one of these methods. */
   const mutated = <Own extends object>(own: Own, methods: Methods<Own>): unknown =>
     Object.fromEntries(
       Object.entries(methods).map(([method, operation]) => {

@@ -71,7 +71,7 @@ async function runSchedule(
 ): Promise<Outcome> {
   const kernels = new Kernels();
   const options = { seed, schedule: scheduleOf(seed), substitute: kernels.remember, ...hearing };
-  // Who hears a schedule hears it once.
+  // A listener hears a schedule once.
   const hostLines = listMutants || hearing.watch !== undefined || hearing.print !== undefined;
   let run = await runOnce(configuration, { ...options, hostLines });
   if (run.findings.length > 0 && !hostLines) {

@@ -105,7 +105,7 @@ export async function importModule(path: string): Promise<Readonly<Record<string
   return ranBy(path, () => import(pathToFileURL(resolve(path)).href));
 }
 
-/** What a module's own code gives. What that throws is a mistake of the module's, so the error names the module and the place. */
+/** The result of a module's own code. An error that it throws is a mistake of the module's, so the error names the module and the place. */
 export async function ranBy<T>(path: string, run: () => T | Promise<T>): Promise<T> {
   try {
     return await run();

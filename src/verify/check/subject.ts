@@ -50,7 +50,7 @@ export function requireConfiguration(argument: string, configuration: CheckConfi
 }
 
 /**
- * What has one of these names; all where nothing is named. A subject is named by its name, its family's and its kernels'. Of one that is
+ * The subjects of these names; all where nothing is named. A subject is named by its name, its family's and its kernels'. Of one that is
  * not, the configurations that are named remain.
  */
 export function subjectsNamed(subjects: readonly CheckSubject[], names: readonly string[]): CheckSubject[] {

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { type OneSidedTuning, oneSided, type PlanTarget } from '../../../src/moe/families/index.js';
 import type { Layer } from '../../../src/moe/layer/index.js';
 import { topologyOf } from '../../../src/net/world/index.js';
+import { headOf, lineOf, tuneBench } from '../../../src/tools/bench/index.js';
 import { coordinatesOf, descend, neighbours, sensible } from '../../../src/tools/bench/tune.js';
 
 const layer: Layer = {
@@ -115,4 +116,14 @@ describe('the search for a tuning', () => {
       }
     }
   });
+});
+
+it('is shown as a line with times before and after, and the parameters', () => {
+  const columns = tuneBench.columns({} as never);
+  const shape = { maxTokens: 64, microseconds: 11.25, tuning: { dispatch: { blocks: 132, parts: 4 } } };
+  const line = lineOf(columns, { shape: shape as never, before: 12.5, tried: 7, cut: true });
+  expect(line).toBe(
+    `${'64'.padStart(6)}${'12.50'.padStart(11)}${'11.25'.padStart(10)}    7, out of time  dispatch blocks 132, parts 4`,
+  );
+  expect(headOf(columns)).toBe('tokens  before µs  tuned µs             tried  parameters');
 });

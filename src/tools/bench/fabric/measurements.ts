@@ -30,7 +30,7 @@ interface Case extends Pick<Figure, 'what' | 'unit' | 'how'> {
   readonly sizes: Sizes;
   /** The sizes of the C program, where they are others. */
   readonly sizesOfC?: Sizes;
-  /** What becomes of the measured time; by default it is the figure. */
+  /** Makes the figure of the measured time; by default it is that time. */
   readonly figure?: (time: number) => number;
 }
 

@@ -11,7 +11,7 @@ export interface SentRound {
   readonly combine: readonly Message[];
 }
 
-/** What was sent in rounds with different inputs. */
+/** The messages of rounds with different inputs. */
 export interface SentRounds {
   readonly rounds: readonly SentRound[];
   /** How long the wire is that their offsets are of. */

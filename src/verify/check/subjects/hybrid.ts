@@ -97,7 +97,7 @@ const checks = checksOf(family, 'windows', inPairs.own);
 /** Warps that watch: two of them for messages of one node. */
 const watching = { nodes: 3, own: { 'combine.threads': 96 } };
 
-/** What a node does before it is stopped: five launches of each rank, and on the rail two messages that come and two that are heard of. */
+/** The work of a node before it is stopped: five launches of each rank, and on the rail two messages that come and two that are heard of. */
 const stopping = {
   family: 'hybrid',
   tuning: { dispatch: { blocks: 1, threads: 32, chunk: 1 }, combine: { blocks: 1, threads: 32, parts: 1 } },

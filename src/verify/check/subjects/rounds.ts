@@ -292,7 +292,7 @@ export function shapeFor(of: Rounds): Shape {
 /** A family, and how it is tuned. */
 export type FamilyOptions = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'counts'>;
 
-/** Who carries rounds, and how; null where nobody does. */
+/** Says which family carries rounds, and how; null where nobody does. */
 export type FamilyOptionsOf = (of: Rounds) => FamilyOptions | null;
 
 /** A family carries rounds: spread as they say, with these knobs and theirs, otherwise by its rules of thumb. It may refuse to, also without counts. */
