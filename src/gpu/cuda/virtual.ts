@@ -15,21 +15,71 @@ export type Location = readonly [kind: number, id: number];
 export const onGpu = ({ ordinal }: Gpu): Location => [locationDevice, ordinal];
 export const onHost = ({ hostNode }: Gpu): Location => [locationHostNode, hostNode];
 
-/** Steps that undo others, to be taken last first. */
-export type Undo = (() => void)[];
-
 /** Calls `make`, and adds a `release` to its result that undoes its steps once. A failure of `make` undoes them too. */
-export function undoable<T>(context: Context, make: (undo: Undo) => T): T & { release(): void } {
-  const undo: Undo = [];
-  const release = (): void => {
-    context.use();
-    for (let step = undo.pop(); step !== undefined; step = undo.pop()) step();
-  };
+export function undoable<T>(
+  context: Context,
+  what: string,
+  make: (steps: Steps) => T,
+): T & { release(): void } {
+  const steps = new Steps(context, what);
   try {
-    return { ...make(undo), release };
+    return { ...make(steps), release: steps.undo };
   } catch (error) {
-    release();
+    steps.undo();
     throw error;
+  }
+}
+
+export interface Range {
+  readonly address: Address;
+  readonly bytes: number;
+}
+
+/** Steps with virtual memory for one purpose, which can be undone. */
+export class Steps {
+  readonly #undoing: (() => void)[] = [];
+
+  constructor(
+    readonly context: Context,
+    /** The purpose, in errors. */
+    readonly what: string,
+  ) {}
+
+  /** Adds what undoes a step; the last is undone first. */
+  add(undo: () => void): void {
+    this.#undoing.push(undo);
+  }
+
+  readonly undo = (): void => {
+    this.context.use();
+    for (let step = this.#undoing.pop(); step !== undefined; step = this.#undoing.pop()) step();
+  };
+
+  /** Makes physical memory of the properties that stand in `out`. */
+  create(bytes: number): bigint {
+    const { out, cuMemCreate, cuMemRelease } = this.context.driver;
+    const created = cuMemCreate(out.address + 32, bytes, out.address, 0);
+    if (created !== 0) throw outOfMemory(this.context, created, 'cuMemCreate', this.what);
+    const memory = out.u64[4]!;
+    this.add(() => check(cuMemRelease(memory), 'cuMemRelease', this.what));
+    return memory;
+  }
+
+  /** Takes addresses, on a multiple of `alignment`; 0 for any. */
+  reserve(bytes: number, alignment = 0): Address {
+    const { out, cuMemAddressReserve, cuMemAddressFree } = this.context.driver;
+    const reserved = cuMemAddressReserve(out.address, bytes, alignment, 0, 0);
+    check(reserved, 'cuMemAddressReserve', this.what);
+    const address = out.number();
+    this.add(() => check(cuMemAddressFree(address, bytes), 'cuMemAddressFree', this.what));
+    return address;
+  }
+
+  /** Maps physical memory there. Nobody may use it yet. */
+  map({ address, bytes }: Range, memory: bigint): void {
+    const { cuMemMap, cuMemUnmap } = this.context.driver;
+    check(cuMemMap(address, bytes, 0, memory, 0), 'cuMemMap', this.what);
+    this.add(() => check(cuMemUnmap(address, bytes), 'cuMemUnmap', this.what));
   }
 }
 
@@ -52,48 +102,6 @@ export function granularity({ driver }: Context, which: 'least' | 'recommended',
   const got = cuMemGetAllocationGranularity(out.address + 32, out.address, which === 'least' ? 0 : 1);
   check(got, 'cuMemGetAllocationGranularity', what);
   return out.number(4);
-}
-
-/** Makes physical memory of the properties that stand in `out`. */
-export function create(context: Context, bytes: number, what: string, undo: Undo): bigint {
-  const { out, cuMemCreate, cuMemRelease } = context.driver;
-  const created = cuMemCreate(out.address + 32, bytes, out.address, 0);
-  if (created !== 0) throw outOfMemory(context, created, 'cuMemCreate', what);
-  const memory = out.u64[4]!;
-  undo.push(() => check(cuMemRelease(memory), 'cuMemRelease', what));
-  return memory;
-}
-
-/** Takes addresses, on a multiple of `alignment`; 0 for any. */
-export function reserve(
-  context: Context,
-  bytes: number,
-  alignment: number,
-  what: string,
-  undo: Undo,
-): Address {
-  const { out, cuMemAddressReserve, cuMemAddressFree } = context.driver;
-  check(cuMemAddressReserve(out.address, bytes, alignment, 0, 0), 'cuMemAddressReserve', what);
-  const address = out.number();
-  undo.push(() => check(cuMemAddressFree(address, bytes), 'cuMemAddressFree', what));
-  return address;
-}
-
-export interface Range {
-  readonly address: Address;
-  readonly bytes: number;
-}
-
-/** Maps physical memory there. Nobody may use it yet. */
-export function mapAt(
-  { driver }: Context,
-  { address, bytes }: Range,
-  memory: bigint,
-  what: string,
-  undo: Undo,
-): void {
-  check(driver.cuMemMap(address, bytes, 0, memory, 0), 'cuMemMap', what);
-  undo.push(() => check(driver.cuMemUnmap(address, bytes), 'cuMemUnmap', what));
 }
 
 /** Lets these read and write a mapping. The access of others stays as it is. */

@@ -50,11 +50,9 @@ export function allocateWindow(
   context.use();
   const handleTypes = handleTypesOf(context, gpu);
   const what = virtual.describe(bytes, purpose, gpu);
-  return virtual.undoable(context, (undo) => {
+  return virtual.undoable(context, what, (steps) => {
     const memory =
-      handleTypes === 0
-        ? allocateForIpc(context, bytes, what, undo)
-        : allocateShareable(context, gpu, bytes, handleTypes, what, undo);
+      handleTypes === 0 ? allocateForIpc(steps, bytes) : allocateShareable(steps, gpu, bytes, handleTypes);
     const { address, mappedBytes } = memory;
     const token = randomBytes(tokenBytes);
     fill(address, mappedBytes);
@@ -79,15 +77,14 @@ export function allocateWindow(
 /** Maps the window that a handle names, readable and writable by the context's GPU. */
 export function openWindow(context: Context, gpu: Gpu, bytes: Uint8Array): MappedPeer {
   const { handle, whose, way } = wayFrom(context, gpu, bytes);
-  return virtual.undoable(context, (undo) => {
+  return virtual.undoable(context, whose, (steps) => {
     if (way === 'descriptor' || way === 'fabric') {
-      const place = reservePlace(context, gpu, handle.mappedBytes, whose, undo);
+      const place = reservePlace(steps, gpu, handle.mappedBytes);
       place.map(bytes);
       return place;
     }
     // Its address is not this process's to choose.
-    const address =
-      way === 'here' ? openHere(context, gpu, handle, whose) : openIpc(context, gpu, handle, whose, undo);
+    const address = way === 'here' ? openHere(context, gpu, handle, whose) : openIpc(steps, gpu, handle);
     requireMark(context, address, handle, whose);
     const map = () => {
       throw addressesChange(whose);
@@ -106,21 +103,20 @@ export function reserveWindow(context: Context, gpu: Gpu, bytes: number, purpose
   const handleTypes = handleTypesOf(context, gpu);
   if (handleTypes === 0) throw addressesChange(`the ${purpose} of another rank`);
   const mappedBytes = mappedSize(context, gpu, bytes, handleTypes, what);
-  return virtual.undoable(context, (undo) => reservePlace(context, gpu, mappedBytes, what, undo));
+  return virtual.undoable(context, what, (steps) => reservePlace(steps, gpu, mappedBytes));
 }
 
 /**
  * Addresses of this process at which windows of other processes are mapped, one at a time. Kernels and graphs that hold the address
  * reach the one that is there now. None of them may run while another takes its place.
  */
-function reservePlace(context: Context, gpu: Gpu, bytes: number, what: string, undo: virtual.Undo) {
-  const address = virtual.reserve(context, bytes, 0, what, undo);
+function reservePlace(steps: virtual.Steps, gpu: Gpu, bytes: number) {
+  const { context } = steps;
+  const address = steps.reserve(bytes);
   const range = { address, bytes };
-  const mapped: virtual.Undo = [];
-  const clear = () => {
-    for (const step of mapped.splice(0)) step();
-  };
-  undo.push(clear);
+  let mapped: virtual.Steps | undefined;
+  const clear = () => mapped?.undo();
+  steps.add(clear);
   const map = (bytesOfHandle: Uint8Array): void => {
     const { handle, whose, way } = wayFrom(context, gpu, bytesOfHandle);
     if (way === 'here' || way === 'ipc') throw addressesChange(whose);
@@ -129,7 +125,8 @@ function reservePlace(context: Context, gpu: Gpu, bytes: number, what: string, u
     // What is mapped stays without its handle.
     try {
       clear();
-      virtual.mapAt(context, range, memory, whose, mapped);
+      mapped = new virtual.Steps(context, whose);
+      mapped.map(range, memory);
       virtual.grant(context, range, [virtual.onGpu(gpu)], `granting GPU ${gpu.ordinal} ${whose}`);
       requireMark(context, address, handle, whose);
     } catch (error) {
@@ -200,33 +197,27 @@ export function allowsTakingDescriptors(): boolean {
   return descriptorsWork;
 }
 
-function allocateShareable(
-  context: Context,
-  gpu: Gpu,
-  bytes: number,
-  handleTypes: number,
-  what: string,
-  undo: virtual.Undo,
-): Shareable {
+function allocateShareable(steps: virtual.Steps, gpu: Gpu, bytes: number, handleTypes: number): Shareable {
+  const { context, what } = steps;
   const { out, cuMemExportToShareableHandle } = context.driver;
   const mappedBytes = mappedSize(context, gpu, bytes, handleTypes, what);
   writeProperties(context, gpu, handleTypes);
-  const memory = virtual.create(context, mappedBytes, what, undo);
+  const memory = steps.create(mappedBytes);
   const share = (type: number): void =>
     check(cuMemExportToShareableHandle(out.address, memory, type, 0), 'cuMemExportToShareableHandle', what);
   let fd = -1;
   if (handleTypes & sharing.posixDescriptor) {
     share(sharing.posixDescriptor);
     fd = out.i32[0]!;
-    undo.push(() => posix.closeDescriptor(fd));
+    steps.add(() => posix.closeDescriptor(fd));
     posix.allowDescriptorsToBeTaken();
   }
   out.bytes.fill(0, 0, sharing.fabricHandleBytes);
   if (handleTypes & sharing.fabricHandle) share(sharing.fabricHandle);
   const opaque = out.bytes.slice(0, sharing.fabricHandleBytes);
-  const address = virtual.reserve(context, mappedBytes, 0, what, undo);
+  const address = steps.reserve(mappedBytes);
   const range = { address, bytes: mappedBytes };
-  virtual.mapAt(context, range, memory, what, undo);
+  steps.map(range, memory);
   virtual.grant(context, range, [virtual.onGpu(gpu)], `granting GPU ${gpu.ordinal} ${what}`);
   return { kind: 'virtual', address, mappedBytes, fd, opaque };
 }
@@ -242,13 +233,14 @@ function mappedSize(context: Context, gpu: Gpu, bytes: number, handleTypes: numb
   return Math.ceil((bytes + tokenBytes) / piece) * piece;
 }
 
-function allocateForIpc(context: Context, bytes: number, what: string, undo: virtual.Undo): Shareable {
+function allocateForIpc(steps: virtual.Steps, bytes: number): Shareable {
+  const { context, what } = steps;
   const d = context.driver;
   const mappedBytes = Math.ceil((bytes + tokenBytes) / ipcGranularity) * ipcGranularity;
   const allocated = d.cuMemAlloc(d.out.address, mappedBytes);
   if (allocated !== 0) throw virtual.outOfMemory(context, allocated, 'cuMemAlloc', what);
   const address = d.out.number();
-  undo.push(() => check(d.cuMemFree(address), 'cuMemFree', what));
+  steps.add(() => check(d.cuMemFree(address), 'cuMemFree', what));
   check(d.cuIpcGetMemHandle(d.out.address, address), 'cuIpcGetMemHandle', what);
   return { kind: 'ipc', address, mappedBytes, fd: -1, opaque: d.out.bytes.slice(0, 64) };
 }
@@ -324,13 +316,8 @@ function importFabric(context: Context, handle: WindowHandle, whose: string): bi
 
 const imports = { descriptor: importDescriptor, fabric: importFabric } as const;
 
-function openIpc(
-  context: Context,
-  gpu: Gpu,
-  handle: WindowHandle,
-  whose: string,
-  undo: virtual.Undo,
-): Address {
+function openIpc(steps: virtual.Steps, gpu: Gpu, handle: WindowHandle): Address {
+  const { context, what: whose } = steps;
   const d = context.driver;
   const opened = d.cuIpcOpenMemHandle(d.out.address, { bytes: handle.opaque }, lazyPeerAccess);
   if (opened !== 0) {
@@ -338,7 +325,7 @@ function openIpc(
     throw failure('cuIpcOpenMemHandle', opened, `opening ${whose} on GPU ${gpu.ordinal}`);
   }
   const address = d.out.number();
-  undo.push(() => check(d.cuIpcCloseMemHandle(address), 'cuIpcCloseMemHandle', whose));
+  steps.add(() => check(d.cuIpcCloseMemHandle(address), 'cuIpcCloseMemHandle', whose));
   return address;
 }
 

@@ -40,12 +40,12 @@ export function allocateGpuWire(context: Context, gpu: Gpu, { bytes, front }: Wi
   const page = Math.max(...pieces);
   const whole = (length: number): number => Math.ceil(length / page) * page;
   const [hostBytes, gpuBytes] = [whole(front), whole(bytes - front)];
-  return virtual.undoable(context, (undo) => {
-    const start = virtual.reserve(context, hostBytes + gpuBytes, page, what, undo);
+  return virtual.undoable(context, what, (steps) => {
+    const start = steps.reserve(hostBytes + gpuBytes, page);
     const map = (range: virtual.Range, write: () => void, locations: readonly virtual.Location[]): void => {
       if (range.bytes === 0) return;
       write();
-      virtual.mapAt(context, range, virtual.create(context, range.bytes, what, undo), what, undo);
+      steps.map(range, steps.create(range.bytes));
       virtual.grant(context, range, locations, what);
     };
     map({ address: start, bytes: hostBytes }, ofHost, [virtual.onGpu(gpu), virtual.onHost(gpu)]);
