@@ -14,7 +14,7 @@ interface Part {
 const ceilings = {
   base: 1_060,
   lang: 10_660,
-  gpu: 19_430,
+  gpu: 19_410,
   net: 11_300,
   moe: 18_590,
   verify: 6_220,
@@ -31,7 +31,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: filesOf(`src/${room}`, '.ts'), ceiling },
   })),
-  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_640 },
+  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_490 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_830 },
 ];
 const pages: Part = {

@@ -150,57 +150,38 @@ export class Registers {
 
 /** From the first to the last place, in the order of the blocks, at which each register is alive. */
 function lives(blocks: readonly BasicBlock[], events: readonly (readonly Event[])[]) {
-  const numbers = new Map<string, number>();
-  for (const list of events)
-    for (const { name } of list) if (!numbers.has(name)) numbers.set(name, numbers.size);
-  const width = (numbers.size >>> 5) + 1;
-  const bits = (): Int32Array => new Int32Array(width);
-  const read = blocks.map(bits);
-  const written = blocks.map(bits);
-  const alive = blocks.map(bits);
-  for (const [i, list] of events.entries()) {
+  const written = events.map((list) => new Set(list.filter(({ writes }) => writes).map(({ name }) => name)));
+  /** Alive before a block is what it reads before it writes it, and what is alive behind it and not written in it. */
+  const alive = events.map((list) => {
+    const before = new Set<string>();
+    const known = new Set<string>();
     for (const { name, writes } of list) {
-      const n = numbers.get(name)!;
-      const [word, bit] = [n >>> 5, 1 << (n & 31)];
-      if (writes) written[i]![word]! |= bit;
-      else if ((written[i]![word]! & bit) === 0) read[i]![word]! |= bit;
+      if (!writes && !known.has(name)) before.add(name);
+      if (writes) known.add(name);
     }
-  }
-  // Alive before a block is what it reads, and what is alive behind it and not written in it.
+    return before;
+  });
   for (let changed = true; changed; ) {
     changed = false;
     for (let i = blocks.length - 1; i >= 0; i--) {
-      const { to: next } = blocks[i]!;
       const at = alive[i]!;
-      for (let word = 0; word < width; word++) {
-        let after = 0;
-        for (const to of next) after |= alive[to]![word]!;
-        const now = read[i]![word]! | (after & ~written[i]![word]!);
-        if (now !== at[word]) {
-          at[word] = now;
-          changed = true;
-        }
-      }
+      const count = at.size;
+      for (const to of blocks[i]!.to) for (const name of alive[to]!) if (!written[i]!.has(name)) at.add(name);
+      changed ||= at.size > count;
     }
   }
   const first = new Map<string, number>();
   const last = new Map<string, number>();
   const touch = (name: string, place: number): void => {
-    if (!first.has(name) || first.get(name)! > place) first.set(name, place);
-    if (!last.has(name) || last.get(name)! < place) last.set(name, place);
+    if (!first.has(name)) first.set(name, place);
+    last.set(name, place);
   };
-  const names = [...numbers.keys()];
   let place = 0;
   for (const [i, block] of blocks.entries()) {
-    const inside = (set: Int32Array, at: number): void => {
-      for (let word = 0; word < width; word++) {
-        for (let rest = set[word]!; rest !== 0; rest &= rest - 1)
-          touch(names[32 * word + 31 - Math.clz32(rest & -rest)]!, at);
-      }
-    };
-    inside(alive[i]!, place++);
+    for (const name of alive[i]!) touch(name, place);
+    place++;
     for (const { name } of events[i]!) touch(name, place++);
-    for (const to of block.to) inside(alive[to]!, place);
+    for (const to of block.to) for (const name of alive[to]!) touch(name, place);
     place++;
   }
   return { first, last };
