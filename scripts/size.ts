@@ -12,7 +12,7 @@ interface Part {
 }
 
 const ceilings = {
-  base: 1_060,
+  base: 1_090,
   lang: 10_660,
   gpu: 19_410,
   net: 11_300,

@@ -209,8 +209,25 @@ export function requireOneOf<T extends string>(argument: string, value: unknown,
   throw new ArgumentError(argument, value, `one of ${allowed.map((name) => `'${name}'`).join(', ')}`);
 }
 
-/** Requires that an object has no other members: JavaScript would take a misspelt option without a word. */
-export function requireKnown(argument: string, value: object, known: Readonly<Record<string, true>>): void {
+/** Throws an ArgumentError unless a value is as it must be. */
+export type Check = (argument: string, value: unknown) => unknown;
+
+/** What each member of an object must be where it is given; `true` where it is looked at with others. The compiler keeps the table whole. */
+export type Table<T> = Readonly<Record<keyof T, Check | true>>;
+
+export const integerFrom =
+  (min: number, max: number): Check =>
+  (argument, value) =>
+    requireInteger(argument, value, min, max);
+export const oneOf =
+  (allowed: readonly string[]): Check =>
+  (argument, value) =>
+    requireOneOf(argument, value, allowed);
+
+/** Requires an object as a table says, without other members: JavaScript would take a misspelt option without a word. */
+export function requireMembers<T extends object>(argument: string, value: T, table: Table<T>): void {
+  requireObject(argument, value);
+  const known: Readonly<Record<string, Check | true>> = table;
   for (const [name, was] of Object.entries(value))
     if (!Object.hasOwn(known, name)) {
       const names = Object.keys(known);
@@ -218,6 +235,10 @@ export function requireKnown(argument: string, value: object, known: Readonly<Re
       const guess = editDistance(name, near) < Math.min(3, name.length / 2) ? `; did you mean ${near}?` : '';
       throw new ArgumentError(`${argument}.${name}`, was, `left out: there are ${names.join(', ')}${guess}`);
     }
+  for (const [name, check] of Object.entries(known)) {
+    const is = value[name as keyof T];
+    if (check !== true && is !== undefined) check(name, is);
+  }
 }
 
 /** Replaces the characters of another program's text that a terminal would obey. Lines and tabs stay. */

@@ -1,12 +1,14 @@
 /** The options of an MoE layer, and the model that it is one of. */
 import {
   ArgumentError,
+  oneOf,
   onlyGiven,
   requireFlag,
   requireInteger,
-  requireKnown,
+  requireMembers,
   requireObject,
   requireOneOf,
+  type Table,
 } from '../base/errors.js';
 import type { ExpertsPlanOptions } from './experts/experts-options.js';
 import { type Gemm, gemms } from './experts/mlp.js';
@@ -23,7 +25,7 @@ import {
   requirePlacement,
   scaleBlock,
 } from './layer/index.js';
-import { type ExpertParallelOptions, fp8, roundsOf, row } from './rounds/options.js';
+import { type ExpertParallelOptions, fp8, parallelOptions, row } from './rounds/options.js';
 import type { RouterWeights } from './router/index.js';
 
 /** All that the sizes of a layer's memory depend on. */
@@ -85,39 +87,36 @@ export interface SharingOptions extends MoeLayerWeights, Pick<MoeLayerSizes, 'pl
   readonly model?: ProfileName | MoeModel;
 }
 
+const { sms, waitMs, onLoss, waits, rounds } = parallelOptions;
 /** One object may be given to `memory` and to `create`. */
-const optionNames: Readonly<Record<keyof MoeLayerOptions | 'ranks' | 'layers', true>> = {
-  buffers: true,
-  layers: true,
-  model: true,
-  maxTokens: true,
-  alignment: true,
-  capacity: true,
-  overlap: true,
-  rounds: true,
-  placement: true,
-  family: true,
-  rows: true,
-  weights: true,
-  gemm: true,
-  sms: true,
-  waitMs: true,
-  onLoss: true,
-  waits: true,
-  experts: true,
-  sharedExperts: true,
-  router: true,
-  ranks: true,
+const layerOptions: Table<MoeLayerOptions & { readonly ranks: number; readonly layers: number }> = {
+  ...{
+    buffers: true,
+    layers: true,
+    ranks: true,
+    model: true,
+    maxTokens: true,
+    family: true,
+    placement: true,
+  },
+  ...{ alignment: true, capacity: true, experts: true, sharedExperts: true, router: true },
+  ...{
+    overlap: requireFlag,
+    gemm: oneOf(gemms),
+    rows: oneOf(['bf16', 'fp8']),
+    weights: oneOf(['bf16', 'fp8']),
+  },
+  ...{ sms, waitMs, onLoss, waits, rounds },
 };
 
-const sharingNames: Readonly<Record<keyof SharingOptions | 'buffers', true>> = {
+const sharingOptions: Table<SharingOptions & { readonly buffers: unknown }> = {
   ...{ buffers: true, model: true, placement: true },
   ...{ experts: true, sharedExperts: true, router: true },
 };
 
 /** The plan of a layer over buffers with this plan. */
 export function sharingPlanOf(set: LayerPlan, options: SharingOptions): LayerPlan {
-  requireKnown('options', options, sharingNames);
+  requireMembers('options', options, sharingOptions);
   const model = options.model === undefined ? set.model : modelOf(options.model);
   const must = (name: string, value: unknown, of: unknown): never => {
     throw new ArgumentError(`model.${name}`, value, `${of}, as that of the buffers`);
@@ -134,17 +133,12 @@ export function sharingPlanOf(set: LayerPlan, options: SharingOptions): LayerPla
 
 /** Options that are known to make sense, the model's numbers among them. */
 export function setPlanOf(options: LayerBuffersOptions & Partial<MoeLayerWeights>) {
-  requireObject('options', options);
-  requireKnown('options', options, optionNames);
-  const { family = 'auto', placement } = options;
-  const rounds = roundsOf(options);
+  requireMembers('options', options, layerOptions);
+  const { family = 'auto', placement, rounds = 1, overlap = true, gemm = 'heddle', rows = 'bf16' } = options;
   if (placement !== undefined) requirePlacement('placement', placement);
   const model = modelOf(options.model);
-  const overlap = requireFlag('overlap', options.overlap ?? true);
-  const gemm = requireOneOf('gemm', options.gemm ?? 'heddle', gemms);
-  const rows = requireOneOf('rows', options.rows ?? 'bf16', ['bf16', 'fp8']);
   const given = options.experts?.gateUp?.dtype === 'e4m3' ? 'fp8' : 'bf16';
-  const weights = requireOneOf('weights', options.weights ?? given, ['bf16', 'fp8']);
+  const { weights = given } = options;
   if (options.experts !== undefined && weights !== given)
     throw new ArgumentError('weights', weights, `'${given}', what experts.gateUp is`);
   if (weights === 'fp8' && rows !== 'fp8') {

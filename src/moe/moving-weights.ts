@@ -3,7 +3,7 @@
  * written, and only what is whole may be placed: so no round sees half of an expert.
  */
 import { setTimeout } from 'node:timers/promises';
-import { ArgumentError, requireInteger, requireKnown, requireObject } from '../base/errors.js';
+import { ArgumentError, integerFrom, requireMembers } from '../base/errors.js';
 import type { Stream } from '../gpu/index.js';
 import type { SharedWindow, World } from '../net/world/index.js';
 import { type Placement, rankOfPlace, requireSamePlaces, stepsTo } from './layer/index.js';
@@ -20,11 +20,8 @@ export interface MoveOptions {
 
 /** Infinity where nothing was asked for. */
 function rateOf(options: MoveOptions): number {
-  requireObject('options', options);
-  requireKnown('options', options, { bytesPerSecond: true });
-  const { bytesPerSecond } = options;
-  if (bytesPerSecond === undefined) return Number.POSITIVE_INFINITY;
-  return requireInteger('bytesPerSecond', bytesPerSecond, 1e6, Number.MAX_SAFE_INTEGER);
+  requireMembers('options', options, { bytesPerSecond: integerFrom(1e6, Number.MAX_SAFE_INTEGER) });
+  return options.bytesPerSecond ?? Number.POSITIVE_INFINITY;
 }
 
 /** An expert on its way from one place to another, and from which rank to which. */

@@ -2,10 +2,10 @@
 import {
   ArgumentError,
   HeddleError,
+  oneOf,
   requireInteger,
-  requireKnown,
-  requireObject,
-  requireOneOf,
+  requireMembers,
+  type Table,
 } from '../../base/errors.js';
 import { memoized } from '../families/family.js';
 import { unitBytes, widestUnit } from '../families/index.js';
@@ -43,18 +43,12 @@ export interface ExpertsPlanOptions {
   readonly capacity?: number;
 }
 
-const optionNames: Readonly<Record<keyof ExpertsPlanOptions, true>> = {
-  form: true,
-  alignment: true,
-  capacity: true,
-};
+const planOptions: Table<ExpertsPlanOptions> = { form: oneOf(expertForms), alignment: true, capacity: true };
 
 /** The shape for which the kernels of rank `rank` are made. */
 export function expertsShapeOf(layer: Layer, rank: number, options: ExpertsPlanOptions): ExpertsShape {
-  requireObject('options', options);
-  requireKnown('options', options, optionNames);
+  requireMembers('options', options, planOptions);
   const { form = 'contiguous', alignment = 1, capacity: wanted } = options;
-  requireOneOf('form', form, expertForms);
   if (!alignments.includes(alignment))
     throw new ArgumentError('alignment', alignment, `one of ${alignments.join(', ')}`);
   const routes = routesOf(layer);

@@ -11,7 +11,7 @@ import {
   RankLostError,
   RankMaskedError,
   RepeatRoundsError,
-  requireKnown,
+  requireMembers,
 } from '../../base/errors.js';
 import { requireStream, type Stream } from '../../gpu/index.js';
 import { type SurvivesLoss, World } from '../../net/world/index.js';
@@ -43,7 +43,6 @@ import {
   layerOf,
   type Row,
   requireSameEverywhere,
-  roundsOf,
   type ScalesOf,
   targetOf,
   waitMsOf,
@@ -135,9 +134,9 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     if (!(world instanceof World)) {
       throw new ArgumentError('world', world, 'what World.local or World.join gives');
     }
+    requireMembers('options', options, knownOptions);
     const layer = layerOf(world.ranks, options);
     if (!layer.masks) world.requireWhole();
-    requireKnown('options', options, knownOptions);
     requireItsWorld(options, world);
     const { device, rank, topology } = world;
     const { kind, multiprocessors } = device;
@@ -146,7 +145,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     const choice = choose(layer, target, device, options);
     const { family, tuning } = choice;
     const { split, transport } = target;
-    const inFlight = roundsOf(options);
+    const { rounds: inFlight = 1 } = options;
     const { payloads, placement } = options;
     const agreed = {
       ...layer,

@@ -2,7 +2,7 @@
  * The inputs of a round. Inputs that cannot work are refused before anything is allocated or launched: every error names the argument,
  * what it was and what it must be. Mistakes that only the device can see (ids in device memory) are made harmless there instead.
  */
-import { ArgumentError, requireInteger, requireKnown, requireObject } from '../../base/errors.js';
+import { ArgumentError, requireInteger, requireMembers, requireObject } from '../../base/errors.js';
 import type { Device, Stream } from '../../gpu/index.js';
 import { type Round, unitBytes, widestUnit } from '../families/index.js';
 import {
@@ -119,7 +119,7 @@ export function requireDispatchInputs(
 ): number {
   requireObject('inputs', inputs);
   for (const name in inputs)
-    if (!Object.hasOwn(knownInputs, name)) requireKnown('inputs', inputs, knownInputs);
+    if (!Object.hasOwn(knownInputs, name)) requireMembers('inputs', inputs, knownInputs);
   const { topkIds, topkWeights, payloads } = inputs;
   const tokens = requireTokens(shape, topkIds);
   requireElements('topkIds', topkIds, 'i32', tokens, shape.topK);

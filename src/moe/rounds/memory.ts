@@ -2,10 +2,11 @@
 
 import {
   ArgumentError,
+  integerFrom,
+  oneOf,
   requireInteger,
-  requireKnown,
-  requireObject,
-  requireOneOf,
+  requireMembers,
+  type Table,
 } from '../../base/errors.js';
 import type { Device, Placement } from '../../gpu/index.js';
 import { evenNodes, topologyOf, type World } from '../../net/world/index.js';
@@ -19,7 +20,7 @@ import {
   sharing,
 } from '../layer/index.js';
 import { choose } from './choice.js';
-import { type ExpertParallelOptions, layerOf, optionNames, roundsOf, targetOf, waitMsOf } from './options.js';
+import { type ExpertParallelOptions, layerOf, parallelOptions, targetOf } from './options.js';
 
 /** The options of `create`, and the world that they are meant for. */
 export interface MemoryOptions extends ExpertParallelOptions {
@@ -32,11 +33,11 @@ export interface MemoryOptions extends ExpertParallelOptions {
 }
 
 /** One object may be given to `memory` and to `create`. */
-export const knownOptions: Readonly<Record<keyof MemoryOptions, true>> = {
-  ...optionNames,
-  ranks: true,
+export const knownOptions: Table<MemoryOptions> = {
+  ...parallelOptions,
+  ranks: integerFrom(1, limits.ranks),
   nodes: true,
-  device: true,
+  device: oneOf(['cuda', 'sim']),
 };
 
 /** Requires that what such an object says of its world is true of the one that it is given with. */
@@ -76,13 +77,10 @@ export interface MemoryUse {
 
 /** The memory that `create` would ask for with these options. The plan is the same one, so it refuses by the same numbers. */
 export function memoryFor(options: MemoryOptions): MemoryUse {
-  requireObject('options', options);
-  requireKnown('options', options, knownOptions);
+  requireMembers('options', options, knownOptions);
   const { ranks, nodes = 1, device = 'cuda' } = options;
   requireInteger('ranks', ranks, 1, limits.ranks);
-  requireOneOf('device', device, ['cuda', 'sim']);
   const layer = layerOf(ranks, options);
-  waitMsOf(options, device);
   const topology = topologyOf(evenNodes(ranks, nodes), 0);
   const here = { kind: device, multiprocessors: usualMultiprocessors, rank: 0, topology };
   const target = targetOf(here, options);
@@ -106,7 +104,7 @@ export function memoryOf(
       bytes,
     })),
   ];
-  return useOf(once.map((part) => ({ ...part, bytes: roundsOf(options) * part.bytes })));
+  return useOf(once.map((part) => ({ ...part, bytes: (options.rounds ?? 1) * part.bytes })));
 }
 
 /** `ofHost`: so many bytes of it lie in the host's memory. */

@@ -1,11 +1,14 @@
 /** The options of an ExpertParallel, and the layer for which its kernels are made. */
 import {
   ArgumentError,
+  integerFrom,
+  oneOf,
   onlyGiven,
   requireFlag,
   requireInteger,
   requireObject,
   requireOneOf,
+  type Table,
 } from '../../base/errors.js';
 import type { Device } from '../../gpu/index.js';
 import type { World } from '../../net/world/index.js';
@@ -162,34 +165,21 @@ export interface ExpertParallelOptions<P extends string = string> {
   readonly tuning?: Tuning;
 }
 
-/** Every option's name; the compiler keeps the table whole. */
-export const optionNames: Readonly<Record<keyof ExpertParallelOptions, true>> = {
-  experts: true,
-  topK: true,
-  maxTokens: true,
-  replicas: true,
-  payloads: true,
-  output: true,
-  weighting: true,
-  wire: true,
-  adds: true,
-  weights: true,
-  counts: true,
-  placement: true,
-  split: true,
-  rounds: true,
-  sms: true,
-  waitMs: true,
-  onLoss: true,
-  waits: true,
-  family: true,
-  transport: true,
-  tuning: true,
+export const parallelOptions: Table<ExpertParallelOptions> = {
+  ...{ experts: true, topK: true, maxTokens: true, replicas: true, payloads: true, output: true },
+  ...{ placement: true, family: true, tuning: true },
+  weighting: oneOf(weightings),
+  wire: oneOf(rowFormatNames),
+  ...{ adds: requireFlag, weights: requireFlag, counts: requireFlag, split: requireFlag, waits: requireFlag },
+  rounds: integerFrom(1, 2),
+  sms: integerFrom(1, 1024),
+  waitMs: integerFrom(1, 4_000_000),
+  onLoss: oneOf(['throw', 'mask']),
+  transport: oneOf(transports),
 };
 
-/** The layer that these options describe, all of it known to make sense. */
+/** The layer that options describe which are as their table says; all of it is known to make sense. */
 export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
-  requireObject('options', options);
   requireObject('payloads', options.payloads, "rows by name: { x: row('bf16', 7168) }");
   for (const name of Object.keys(options.payloads)) requirePayload(name, options.payloads);
   const payloads = rowsThatTravel(options.payloads).map(([name, row]) => {
@@ -201,27 +191,24 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
     const possible = `absent: wire: '${options.output.rounds}' rounds rows that come back`;
     throw new ArgumentError('output.rounds', options.output.rounds, possible);
   }
-  const { experts, topK, maxTokens, replicas = 1, weighting, wire, adds, onLoss = 'throw' } = options;
-  requireOneOf('onLoss', onLoss, ['throw', 'mask']);
-  if (weighting !== undefined) requireOneOf('weighting', weighting, weightings);
+  const { experts, topK, maxTokens, replicas = 1, weighting, adds } = options;
   if (weighting === 'plan' && options.weights === false)
     throw new ArgumentError('weights', false, `true or left out, because weighting is 'plan'`);
-  if (wire !== undefined) requireOneOf('wire', wire, rowFormatNames);
   const output: Output = {
     dtype: options.output.dtype,
     hidden: options.output.length,
     ...onlyGiven(options, 'weighting', 'wire'),
-    ...(requireFlag('adds', adds ?? false) && { adds }),
+    ...(adds && { adds }),
   };
   const shape = requireShape({ ranks, experts, topK, maxTokens, replicas, payloads, output });
   const { placement } = options;
   if (placement !== undefined) requireOwnPlacement(placement, shape);
   return {
     ...placed(shape, placement),
-    weights: requireFlag('weights', options.weights ?? true),
-    counts: requireFlag('counts', options.counts ?? false),
-    ...(onLoss === 'mask' && { masks: true }),
-    ...(requireFlag('waits', options.waits ?? false) && { waits: true }),
+    weights: options.weights ?? true,
+    counts: options.counts ?? false,
+    ...(options.onLoss === 'mask' && { masks: true }),
+    ...(options.waits && { waits: true }),
   };
 }
 
@@ -235,22 +222,13 @@ function requireOwnPlacement(placement: Placement, { experts, ranks }: Shape): v
 
 /** Milliseconds that a kernel waits for a peer. */
 export const waitMsOf = ({ waitMs }: Pick<ExpertParallelOptions, 'waitMs'>, kind: Device['kind']): number =>
-  requireInteger('waitMs', waitMs ?? (kind === 'sim' ? 120_000 : 10_000), 1, 4_000_000);
-
-/** Rounds in flight. */
-export const roundsOf = ({ rounds = 1 }: Pick<ExpertParallelOptions, 'rounds'>): 1 | 2 =>
-  requireInteger('rounds', rounds, 1, 2) as 1 | 2;
+  waitMs ?? (kind === 'sim' ? 120_000 : 10_000);
 
 /** Where the layer's plan will be carried out, and how. */
 export const targetOf = (
   here: Omit<PlanTarget, 'split' | 'sms' | 'transport'>,
-  { split, sms, transport }: Pick<ExpertParallelOptions, 'split' | 'sms' | 'transport'>,
-): PlanTarget => ({
-  ...here,
-  split: requireFlag('split', split ?? false),
-  sms: sms === undefined ? null : requireInteger('sms', sms, 1, 1024),
-  transport: requireOneOf('transport', transport ?? 'windows', transports),
-});
+  { split = false, sms, transport = 'windows' }: Pick<ExpertParallelOptions, 'split' | 'sms' | 'transport'>,
+): PlanTarget => ({ ...here, split, sms: sms ?? null, transport });
 
 export const rowBytes = ({ dtype, length }: Row): number => dtypes[dtype].size * length;
 

@@ -4,10 +4,11 @@ import {
   ArgumentError,
   requireFunction,
   requireInteger,
-  requireKnown,
+  requireMembers,
   requireObject,
   requireText,
   show,
+  type Table,
   WeightsError,
 } from '../../base/errors.js';
 import { type Device, requireDevice, requireStream, type Stream } from '../../gpu/index.js';
@@ -38,7 +39,7 @@ export interface LoadOptions {
   readonly onProgress?: (progress: LoadProgress) => void;
 }
 
-const optionNames: Readonly<Record<keyof LoadOptions, true>> = { layer: true, onProgress: true };
+const loadOptions: Table<LoadOptions> = { layer: true, onProgress: requireFunction };
 
 /** The memory of all that was loaded goes back with `free`. */
 export interface LoadedMlp extends MlpWeights {
@@ -147,9 +148,8 @@ export class ModelFiles {
     requireDevice('world.device', world.device);
     requireStream('stream', stream);
     requireObject('options', options, '{ layer }');
-    requireKnown('options', options, optionNames);
-    const { layer, onProgress } = options;
-    if (onProgress !== undefined) requireFunction('onProgress', onProgress);
+    requireMembers('options', options, loadOptions);
+    const { layer } = options;
     const names = this.#names.get(layer);
     if (names?.unknown) {
       const wrong =

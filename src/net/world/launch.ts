@@ -8,13 +8,15 @@ import type { Readable, Writable } from 'node:stream';
 import { pathToFileURL } from 'node:url';
 import {
   ArgumentError,
+  integerFrom,
   messageOf,
   requireArray,
   requireFlag,
+  requireFunction,
   requireInteger,
-  requireKnown,
-  requireObject,
+  requireMembers,
   requireText,
+  type Table,
   UnavailableError,
 } from '../../base/errors.js';
 import { evenNodes, maxSimulatedRanks } from '../../gpu/index.js';
@@ -121,44 +123,24 @@ export interface Launch {
 /** Starts ranks, with the rendezvous that they join. */
 export const Launch = { start };
 
-const knownOptions: Readonly<Record<keyof LaunchOptions, true>> = {
-  ...{
-    ranks: true,
-    places: true,
-    nodes: true,
-    device: true,
-    program: true,
-    args: true,
-    timeoutMs: true,
-    graceMs: true,
-  },
-  ...{
-    keepGoing: true,
-    restarts: true,
-    rejoin: true,
-    prefix: true,
-    stdout: true,
-    stderr: true,
-    onNote: true,
-  },
+const launchOptions: Table<LaunchOptions> = {
+  ...{ ranks: true, places: true, nodes: true, device: true, program: true },
+  args: (argument, value) => requireArray(argument, value, 'an array of texts'),
+  timeoutMs: integerFrom(1, LONGEST_TIMEOUT_MS),
+  graceMs: integerFrom(0, LONGEST_TIMEOUT_MS),
+  restarts: integerFrom(0, Number.MAX_SAFE_INTEGER),
+  ...{ keepGoing: requireFlag, rejoin: requireFlag, prefix: requireFlag },
+  ...{ stdout: true, stderr: true, onNote: requireFunction },
 };
 
 async function start(options: LaunchOptions): Promise<Launch> {
-  requireObject('options', options);
-  requireKnown('options', options, knownOptions);
-  const { graceMs = 5_000, timeoutMs, args = [] } = options;
+  requireMembers('options', options, launchOptions);
+  const { graceMs = 5_000, args = [] } = options;
   requireInteger('ranks', options.ranks, 1, MAX_RANKS);
   if (options.places !== undefined) requireInteger('places', options.places, options.ranks, MAX_RANKS);
   const parts = partsOf(options);
-  requireInteger('graceMs', graceMs, 0, LONGEST_TIMEOUT_MS);
-  if (timeoutMs !== undefined) requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
-  if (options.keepGoing !== undefined) requireFlag('keepGoing', options.keepGoing);
-  requireArray('args', args, 'an array of texts');
   for (const [i, argument] of args.entries()) requireText(`args[${i}]`, argument);
   const { restarts = 0, rejoin = false, prefix = true } = options;
-  requireInteger('restarts', restarts, 0, Number.MAX_SAFE_INTEGER);
-  requireFlag('rejoin', rejoin);
-  requireFlag('prefix', prefix);
   if (rejoin && restarts === 0)
     throw new ArgumentError('restarts', restarts, '1 or more, because rejoin is true');
   if (rejoin && options.keepGoing === false)

@@ -12,9 +12,10 @@ import {
   requireArray,
   requireFunction,
   requireInteger,
-  requireKnown,
+  requireMembers,
   requireObject,
   requireText,
+  type Table,
   UnavailableError,
 } from '../../base/errors.js';
 import { CudaDevice, countGpus, describeGpu, gpusHere } from '../../gpu/cuda/index.js';
@@ -97,10 +98,10 @@ export interface JoinWorldOptions extends JoinOptions {
   readonly fabric?: FabricOptions;
 }
 
-const knownLocally: Readonly<Record<keyof LocalWorldOptions, true>> = {
+const knownLocally: Table<LocalWorldOptions> = {
   ...{ ranks: true, nodes: true, device: true, fabric: true, sim: true, timeoutMs: true, places: true },
 };
-const knownToJoin: Readonly<Record<keyof JoinWorldOptions, true>> = {
+const knownToJoin: Table<JoinWorldOptions> = {
   ...{ rank: true, ranks: true, localRank: true, places: true, nodes: true, address: true, world: true },
   ...{ rendezvous: true, rejoin: true, secret: true, hosted: true, timeoutMs: true, lossTimeoutMs: true },
   ...{ environment: true, device: true, ranksHere: true, fabric: true },
@@ -234,8 +235,7 @@ export class World {
    * throws, the others see it lost, and the first error is thrown here once all have ended.
    */
   static async local<T>(options: LocalWorldOptions, program: (world: World) => Promise<T>): Promise<T[]> {
-    requireObject('options', options);
-    requireKnown('options', options, knownLocally);
+    requireMembers('options', options, knownLocally);
     requireFunction('program', program, 'what a rank does: async (world) => { … }');
     // No machine has more GPUs than one that is simulated.
     const ranks = requireInteger('ranks', options.ranks, 1, maxSimulatedRanks);
@@ -270,8 +270,7 @@ export class World {
     program?: (world: World) => Promise<T>,
   ): Promise<World | T[]> {
     tellLauncher();
-    requireObject('options', options);
-    requireKnown('options', options, knownToJoin);
+    requireMembers('options', options, knownToJoin);
     const place = findPlace(options);
     const device = options.device ?? place.device ?? 'cuda';
     if (device !== 'cuda' && device !== 'sim') throw new ArgumentError('device', device, "'cuda' or 'sim'");

@@ -93,7 +93,7 @@ function changesOf(instruction: PtxInstruction): Change[] {
     case 'mbarrier':
       if (parts.includes('init')) return [removed, ...moreBy(instruction, 1, 1)];
       if (parts.includes('expect_tx')) {
-        // An arrival is also told the state, before the barrier.
+        // An instruction that also arrives has the state as its first operand, before the barrier.
         const bytes = parts[1] === 'expect_tx' ? 1 : 2;
         return [removed, ...moreBy(instruction, bytes, 16), ...moreBy(instruction, bytes, -16)];
       }
