@@ -72,7 +72,13 @@ async function prepare(world: World, { nodes: _, ...way }: Way, brought?: Brough
     if (ep.split) ep.combineRecv(ep.combineSend(ep.received, stream), out, stream);
     else ep.combine(out, stream);
   };
-  return { ep, stream, dispatch, combine, out };
+  const ended = () => ep.synchronize(stream);
+  const round = () => {
+    dispatch();
+    combine();
+    return ended();
+  };
+  return { ep, stream, dispatch, combine, ended, round, out };
 }
 
 type Rank = Awaited<ReturnType<typeof prepare>>;
@@ -108,77 +114,81 @@ async function lose(
 
 /** How each survivor's error reads, and whether they agree. */
 const summary = (errors: readonly RankLostError[]) =>
-  errors.map(({ ranks, operation, epoch }) => `${ranks} ${operation} ${epoch}`);
+  errors.filter(Boolean).map(({ ranks, operation, epoch }) => `${ranks} ${operation} ${epoch}`);
+
+/** Runs ranks of which some stay behind, or are late. What each throws, by rank; nobody leaves before all have given up. */
+async function missing(
+  way: Way,
+  program: (rank: Rank, number: number) => Promise<unknown>,
+  sim = SimMachine.create({ ranks }),
+  brought: (rank: number) => Brought | undefined = () => undefined,
+): Promise<RankLostError[]> {
+  const errors: RankLostError[] = [];
+  const nodes = way.nodes ?? 1;
+  await World.local({ ranks: sim.ranks, nodes, device: 'sim', sim }, async (world) => {
+    const rank = await prepare(world, way, brought(world.rank));
+    await program(rank, world.rank).catch((error) => {
+      errors[world.rank] = error;
+    });
+    await world.barrier('the others have given up');
+    await rank.ep.dispose();
+  });
+  return errors;
+}
+
+const dies = async (machine: SimMachine, { ended }: Rank) => {
+  machine.kill(victim);
+  await ended();
+};
 
 for (const [name, way] of Object.entries(ways)) {
   describe(`survivors of a killed rank, combine by ${name}`, () => {
-    const round = async ({ ep, stream, dispatch, combine }: Rank) => {
-      dispatch();
-      combine();
-      await ep.synchronize(stream);
-    };
-
     it('name it when they wait for it in dispatch', async () => {
-      const dies = async (machine: SimMachine, { ep, stream }: Rank) => {
-        machine.kill(victim);
-        await ep.synchronize(stream);
-      };
-      expect(summary(await lose(way, dies, round))).toEqual(['1 dispatch 3', '1 dispatch 3']);
+      expect(summary(await lose(way, dies, ({ round }) => round()))).toEqual([
+        '1 dispatch 3',
+        '1 dispatch 3',
+      ]);
     });
 
     it('name it when they wait for it in combine', async () => {
-      const dies = async (machine: SimMachine, { ep, stream, dispatch }: Rank) => {
-        dispatch();
-        await ep.synchronize(stream);
-        machine.kill(victim);
-        await ep.synchronize(stream);
+      const diesLater = async (machine: SimMachine, rank: Rank) => {
+        rank.dispatch();
+        await rank.ended();
+        await dies(machine, rank);
       };
-      expect(summary(await lose(way, dies, round))).toEqual(['1 combine 3', '1 combine 3']);
+      const errors = await lose(way, diesLater, ({ round }) => round());
+      expect(summary(errors)).toEqual(['1 combine 3', '1 combine 3']);
     });
 
     it('name what failed first, and wait no longer, however much more is enqueued', async () => {
-      const dies = async (machine: SimMachine, { ep, stream }: Rank) => {
-        machine.kill(victim);
-        await ep.synchronize(stream);
-      };
       const machine = SimMachine.create({ ranks });
-      const survives = async (rank: Rank) => {
+      const survives = async ({ dispatch, combine, ended }: Rank) => {
         for (let more = 0; more < 5; more++) {
-          rank.dispatch();
-          rank.combine();
+          dispatch();
+          combine();
         }
-        await rank.ep.synchronize(rank.stream);
+        await ended();
       };
       const errors = await lose(way, dies, survives, machine);
       expect(summary(errors)).toEqual(['1 dispatch 3', '1 dispatch 3']);
       expect(machine.statistics.timeLimits).toBe(1);
     });
 
-    it.each(['dispatch', 'combine'])(
+    it.each(['dispatch', 'combine'] as const)(
       'name who does not come to %s, where nobody was killed',
       async (operation) => {
         const machine = SimMachine.create({ ranks });
-        const errors: RankLostError[] = [];
-        await World.local({ ranks, nodes: way.nodes ?? 1, device: 'sim', sim: machine }, async (world) => {
-          const { ep, stream, dispatch, combine } = await prepare(world, way);
+        const comes = async (rank: Rank, number: number) => {
           if (operation === 'combine') {
-            dispatch();
-            await ep.synchronize(stream);
-            await world.barrier('one stays behind');
+            rank.dispatch();
+            await rank.ended();
+            await rank.ep.world.barrier('one stays behind');
           }
-          if (world.rank !== victim) {
-            if (operation === 'dispatch') dispatch();
-            else combine();
-            errors.push(
-              await ep.synchronize(stream).then(
-                () => 'no error',
-                (error) => error,
-              ),
-            );
-          }
-          await world.barrier('the others have given up');
-          await ep.dispose();
-        });
+          if (number === victim) return;
+          rank[operation]();
+          await rank.ended();
+        };
+        const errors = await missing(way, comes, machine);
         expect(summary(errors)).toEqual([`1 ${operation} 1`, `1 ${operation} 1`]);
         expect(machine.statistics.timeLimits).toBe(1);
       },
@@ -186,27 +196,19 @@ for (const [name, way] of Object.entries(ways)) {
 
     it('name who still reads its slots, where they await nothing else of it', async () => {
       const machine = SimMachine.create({ ranks });
-      const errors: RankLostError[] = [];
-      await World.local({ ranks, nodes: way.nodes ?? 1, device: 'sim', sim: machine }, async (world) => {
-        const rank = await prepare(world, way, world.rank === victim ? nothing : amongSurvivors);
-        rank.dispatch();
-        await rank.ep.synchronize(rank.stream);
-        if (world.rank !== victim) {
-          rank.combine();
-          errors.push(await rank.ep.synchronize(rank.stream).catch((thrown) => thrown));
-        }
-        await world.barrier('the others have given up');
-        await rank.ep.dispose();
-      });
-      expect(summary(errors)).toEqual(['1 combine 1', '1 combine 1']);
+      const combines = async ({ dispatch, combine, ended }: Rank, number: number) => {
+        dispatch();
+        await ended();
+        if (number === victim) return;
+        combine();
+        await ended();
+      };
+      const brought = (rank: number) => (rank === victim ? nothing : amongSurvivors);
+      expect(summary(await missing(way, combines, machine, brought))).toEqual(['1 combine 1', '1 combine 1']);
       expect(machine.statistics.timeLimits).toBe(1);
     });
 
     it('fail at the next call when it is lost between rounds and they know', async () => {
-      const dies = async (machine: SimMachine, { ep, stream }: Rank) => {
-        machine.kill(victim);
-        await ep.synchronize(stream);
-      };
       const errors = await lose(way, dies, async ({ ep, dispatch }) => {
         const { signal } = ep.world.circle;
         if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve));
@@ -221,16 +223,13 @@ for (const [name, way] of Object.entries(ways)) {
     it.each([20, 60, 120, 200, 320, 500, 700, 1000])(
       'fail by the next round when it dies %i steps into one',
       async (steps) => {
-        const dies = async (machine: SimMachine, rank: Rank) => {
+        const diesInside = async (machine: SimMachine, rank: Rank) => {
           rank.dispatch();
           rank.combine();
           machine.kill(victim, machine.statistics.steps + steps);
-          await rank.ep.synchronize(rank.stream);
+          await rank.ended();
         };
-        const errors = await lose(way, dies, async (rank) => {
-          await round(rank);
-          await round(rank);
-        });
+        const errors = await lose(way, diesInside, ({ round }) => round().then(round));
         for (const error of summary(errors)) expect(error).toMatch(/^1 (dispatch|combine) (3|4|undefined)$/);
       },
     );
@@ -261,24 +260,18 @@ const missed = ['dispatch', 'combine'].flatMap((operation) =>
 it.each(missed)(
   'rank %i of 2 nodes of 2 is named by those that wait for it in %s, whatever they do next',
   async (late, operation) => {
-    const errors: RankLostError[] = [];
-    await World.local({ ranks: 4, nodes: 2, device: 'sim' }, async (world) => {
-      const { ep, stream, dispatch, combine } = await prepare(world, rails);
+    const goesOn = async ({ ep, dispatch, combine, ended, round }: Rank, number: number) => {
       if (operation === 'combine') {
         dispatch();
-        await ep.synchronize(stream);
+        await ended();
       }
-      await world.barrier('one stays behind');
-      if (world.rank !== late) {
-        if (operation === 'dispatch') dispatch();
-        combine();
-        dispatch();
-        combine();
-        errors[world.rank] = await ep.synchronize(stream).catch((error) => error);
-      }
-      await world.barrier('the others have given up');
-      await ep.dispose();
-    });
+      await ep.world.barrier('one stays behind');
+      if (number === late) return;
+      if (operation === 'dispatch') dispatch();
+      combine();
+      await round();
+    };
+    const errors = await missing({ ...rails, nodes: 2 }, goesOn, SimMachine.create({ ranks: 4 }));
     const named = summary([errors[late ^ 1]!, errors[late ^ 2]!]);
     expect(named).toEqual([`${late} ${operation} 1`, `${late} ${operation} 1`]);
   },
@@ -296,25 +289,17 @@ const silent = Object.keys(handing).flatMap((name) => [0, 1, 2, 3].map((late) =>
 it.each(silent)(
   'by %s, rank %i, which hands on no sums, is named by the other of its group',
   async (name, late) => {
-    let named: RankLostError | null = null;
-    const { nodes = 1, ...way } = handing[name]!;
-    await World.local({ ranks: 4, nodes, device: 'sim' }, async (world) => {
-      const { ep, stream, dispatch, out } = await prepare(
-        world,
-        { ...way, replicas: 2, split: true },
-        everywhere,
-      );
+    const receives = async ({ ep, stream, dispatch, ended, out }: Rank, number: number) => {
       const sent = ep.combineSend(dispatch(), stream);
-      await ep.synchronize(stream);
-      await world.barrier('sums are sent');
-      if (world.rank === (late ^ 1)) {
-        ep.combineRecv(sent, out, stream);
-        named = await ep.synchronize(stream).catch((error) => error);
-      }
-      await world.barrier('the other has given up');
-      await ep.dispose();
-    });
-    expect(summary([named!])).toEqual([`${late} combine 1`]);
+      await ended();
+      await ep.world.barrier('sums are sent');
+      if (number !== (late ^ 1)) return;
+      ep.combineRecv(sent, out, stream);
+      await ended();
+    };
+    const way = { ...handing[name]!, replicas: 2, split: true };
+    const errors = await missing(way, receives, SimMachine.create({ ranks: 4 }), () => everywhere);
+    expect(summary(errors)).toEqual([`${late} combine 1`]);
   },
 );
 
@@ -399,26 +384,18 @@ it.each(Object.keys(sends))('who has given up writes nothing more to others: %s'
 it.each(Object.keys(sends))(
   'who has given up in dispatch sends no sums, by which the one that was late is told: %s',
   async (name) => {
-    const errors: unknown[] = [];
-    const way = sends[name]!;
-    await World.local({ ranks, nodes: way.nodes ?? 1, device: 'sim' }, async (world) => {
-      const { ep, stream, dispatch, combine } = await prepare(world, way);
-      const round = async () => {
-        dispatch();
-        combine();
-        await ep.synchronize(stream);
-      };
+    const inTurn: unknown[] = [];
+    const later = async ({ ep, round }: Rank, number: number) => {
       // Whose routes are still there in the next.
       await round();
-      await world.barrier('one stays behind');
-      if (world.rank !== victim) errors.push(await round().catch((error) => error));
-      await world.barrier('the others have given up');
-      if (world.rank === victim) errors.push(await round().catch((error) => error));
-      await world.barrier('it has given up, too');
-      await ep.dispose();
-    });
-    for (const error of errors) expect(error).toBeInstanceOf(RankLostError);
-    expect(errors).toMatchObject([
+      await ep.world.barrier('one stays behind');
+      if (number !== victim) inTurn.push(await round().catch((error) => error));
+      await ep.world.barrier('the others have given up');
+      if (number === victim) inTurn.push(await round().catch((error) => error));
+    };
+    await missing(sends[name]!, later);
+    for (const error of inTurn) expect(error).toBeInstanceOf(RankLostError);
+    expect(inTurn).toMatchObject([
       { ranks: [victim], operation: 'dispatch', epoch: 2 },
       { ranks: [victim], operation: 'dispatch', epoch: 2 },
       { operation: 'combine', epoch: 2 },
@@ -432,7 +409,6 @@ const messagesMade = /portable\/tell-routes|hybrid\/pack-chunk/;
 it.each(Object.keys(sends))(
   'who has given up writes no message of its next dispatch, as the last may still be on its way: %s',
   async (name) => {
-    const { nodes = 1, ...way } = sends[name]!;
     const late = 0; // whose number is that of no failure
     const lost = new Set<number>();
     const made = { before: 0, behind: 0 };
@@ -448,19 +424,13 @@ it.each(Object.keys(sends))(
         },
       }),
     });
-    const errors: RankLostError[] = [];
-    await World.local({ ranks, nodes, device: 'sim', sim: machine }, async (world) => {
-      const { ep, stream, dispatch, combine } = await prepare(world, way);
-      if (world.rank !== late) {
-        for (let round = 0; round < 2; round++) {
-          dispatch();
-          combine();
-        }
-        errors.push(await ep.synchronize(stream).catch((error) => error));
-      }
-      await world.barrier('the others have given up');
-      await ep.dispose();
-    });
+    const twice = async ({ dispatch, combine, round }: Rank, number: number) => {
+      if (number === late) return;
+      dispatch();
+      combine();
+      await round();
+    };
+    const errors = await missing(sends[name]!, twice, machine);
     expect(summary(errors)).toEqual(['0 dispatch 1', '0 dispatch 1']);
     expect(made.before).toBeGreaterThan(0);
     expect(made.behind).toBe(0);
