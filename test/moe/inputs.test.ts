@@ -66,62 +66,38 @@ describe('a shape', () => {
     expect(check).toThrow(`it must be an integer from ${min} to ${max}`);
   });
 
-  it.each<[string, unknown, string]>([
-    ['nothing', undefined, 'shape is undefined; it must be an object'],
-    ['a number', 4, 'shape is 4; it must be an object'],
-    ['no payloads', but({ payloads: undefined }), 'payloads is undefined; it must be an array of at most 8'],
-    ['an object for payloads', but({ payloads: {} }), 'payloads is Object; it must be an array'],
+  it.each<[string, unknown]>([
+    ['shape is undefined; it must be an object', undefined],
+    ['shape is 4; it must be an object', 4],
+    ['payloads is undefined; it must be an array of at most 8', but({ payloads: undefined })],
+    ['payloads is Object; it must be an array', but({ payloads: {} })],
     [
-      'nine payloads',
-      but({ payloads: [...'abcdefghi'].map((name) => payload(name)) }),
       'payloads is Array of length 9; it must be an array of at most 8',
+      but({ payloads: [...'abcdefghi'].map((name) => payload(name)) }),
     ],
-    ['a payload that is none', but({ payloads: [7] }), 'payloads[0] is 7; it must be an object'],
+    ['payloads[0] is 7; it must be an object', but({ payloads: [7] })],
+    ['payloads[0].name is undefined; it must be a name', but({ payloads: [payload(undefined)] })],
+    ['payloads[0].name is ""; it must be a name', but({ payloads: [payload('')] })],
+    ['payloads[0].name is "a b"', but({ payloads: [payload('a b')] })],
     [
-      'a payload without a name',
-      but({ payloads: [payload(undefined)] }),
-      'payloads[0].name is undefined; it must be a name',
-    ],
-    ['an empty name', but({ payloads: [payload('')] }), 'payloads[0].name is ""; it must be a name'],
-    ['a name with a space', but({ payloads: [payload('a b')] }), 'payloads[0].name is "a b"'],
-    [
-      'the same name twice',
-      but({ payloads: [payload('x'), payload('y'), payload('x')] }),
       'payloads[2].name is "x"; it must be different from the names before it',
+      but({ payloads: [payload('x'), payload('y'), payload('x')] }),
     ],
     [
-      'a name that is taken',
-      but({ payloads: [payload('experts')] }),
       'payloads[0].name is "experts"; it must be other than experts, weights, counts, output',
+      but({ payloads: [payload('experts')] }),
     ],
-    ['no output', but({ output: undefined }), 'output is undefined; it must be an object'],
+    ['output is undefined; it must be an object', but({ output: undefined })],
+    [`output.dtype is "e4m3"; it must be one of 'f32', 'bf16', 'f16'`, outputBut({ dtype: 'e4m3' })],
+    ['topK is 9; it must be at most the number of experts, 8', but({ experts: 8, topK: 9 })],
+    ['output.dtype is undefined', outputBut({ dtype: undefined })],
     [
-      'a wrong dtype',
-      outputBut({ dtype: 'e4m3' }),
-      `output.dtype is "e4m3"; it must be one of 'f32', 'bf16', 'f16'`,
-    ],
-    [
-      'more routes than experts',
-      but({ experts: 8, topK: 9 }),
-      'topK is 9; it must be at most the number of experts, 8',
-    ],
-    ['no dtype', outputBut({ dtype: undefined }), 'output.dtype is undefined'],
-    [
-      'f32 rows beyond 1 MiB',
-      outputBut({ dtype: 'f32', hidden: 2 ** 18 + 1 }),
       'output.hidden is 262145; it must be an integer from 1 to 262144',
+      outputBut({ dtype: 'f32', hidden: 2 ** 18 + 1 }),
     ],
-    [
-      'an unknown weighting',
-      outputBut({ weighting: 'here' }),
-      `output.weighting is "here"; it must be one of 'experts', 'plan'`,
-    ],
-    [
-      'an unknown wire format',
-      outputBut({ wire: 'fp8' }),
-      `output.wire is "fp8"; it must be one of 'rows', 'e4m3', 'mxfp8'`,
-    ],
-  ])('may not be or have %s', (_, bad, message) => {
+    [`output.weighting is "here"; it must be one of 'experts', 'plan'`, outputBut({ weighting: 'here' })],
+    [`output.wire is "fp8"; it must be one of 'rows', 'e4m3', 'mxfp8'`, outputBut({ wire: 'fp8' })],
+  ])('%s', (message, bad) => {
     const check = () => requireShape(bad as Shape);
     expect(check).toThrow(ArgumentError);
     expect(check).toThrow(message);
@@ -139,6 +115,8 @@ const inputs = (change: object = {}): DispatchInputs => ({
   payloads: { x: new Uint8Array(18), scales: tensor('f32', 3, 1) },
   ...change,
 });
+/** Inputs of which one payload is another. */
+const payloadBut = (change: object) => inputs({ payloads: { ...inputs().payloads, ...change } });
 
 describe('the inputs of dispatch', () => {
   it.each<[string, DispatchInputs, number]>([
@@ -168,153 +146,86 @@ describe('the inputs of dispatch', () => {
   });
 
   const ids = 'topkIds';
-  it.each<[string, unknown, string]>([
-    ['nothing', undefined, 'inputs is undefined; it must be an object'],
+  it.each<[string, unknown]>([
+    ['inputs is undefined; it must be an object', undefined],
     [
-      'a name that it does not know',
-      inputs({ topKWeights: new Float32Array(6) }),
       'inputs.topKWeights is Float32Array of length 6; it must be left out: there are topkIds, topkWeights, payloads; did you mean topkWeights?',
+      inputs({ topKWeights: new Float32Array(6) }),
     ],
-    ['no ids', inputs({ topkIds: undefined }), `${ids} is undefined; it must be a tensor or an Int32Array`],
+    [`${ids} is undefined; it must be a tensor or an Int32Array`, inputs({ topkIds: undefined })],
+    [`${ids} is Array of length 2; it must be a tensor or an`, inputs({ topkIds: [1, 2] })],
+    [`${ids} is Int32Array of length 5; it must be [tokens, 2]`, inputs({ topkIds: new Int32Array(5) })],
+    [`${ids} is Float32Array of length 6; it must be i32 [3, 2]`, inputs({ topkIds: new Float32Array(6) })],
+    [`${ids} is "u32 [3, 2]"; it must be i32 [3, 2]`, inputs({ topkIds: tensor('u32', 3, 2) })],
+    [`${ids} is "i32 [3, 4]"; it must be i32 [3, 2]`, inputs({ topkIds: tensor('i32', 3, 4) })],
+    [`${ids} is "i32 [6]"; it must be i32 [6, 2]`, inputs({ topkIds: tensor('i32', 6) })],
+    [`${ids} is "i32 []"; it must be [tokens, 2]`, inputs({ topkIds: tensor('i32') })],
     [
-      'ids as a plain array',
-      inputs({ topkIds: [1, 2] }),
-      `${ids} is Array of length 2; it must be a tensor or an`,
-    ],
-    [
-      'half a token',
-      inputs({ topkIds: new Int32Array(5) }),
-      `${ids} is Int32Array of length 5; it must be [tokens, 2]`,
-    ],
-    [
-      'ids of a wrong type',
-      inputs({ topkIds: new Float32Array(6) }),
-      `${ids} is Float32Array of length 6; it must be i32 [3, 2]`,
-    ],
-    [
-      'ids of a wrong dtype',
-      inputs({ topkIds: tensor('u32', 3, 2) }),
-      `${ids} is "u32 [3, 2]"; it must be i32 [3, 2]`,
-    ],
-    [
-      'ids of a wrong top-k',
-      inputs({ topkIds: tensor('i32', 3, 4) }),
-      `${ids} is "i32 [3, 4]"; it must be i32 [3, 2]`,
-    ],
-    ['flat ids', inputs({ topkIds: tensor('i32', 6) }), `${ids} is "i32 [6]"; it must be i32 [6, 2]`],
-    ['a scalar', inputs({ topkIds: tensor('i32') }), `${ids} is "i32 []"; it must be [tokens, 2]`],
-    [
-      'ids with gaps',
-      inputs({ topkIds: wrap(4096, 'i32', [3, 2], [4, 1]) }),
       'with strides [4, 1]"; it must be i32 [3, 2], contiguous',
+      inputs({ topkIds: wrap(4096, 'i32', [3, 2], [4, 1]) }),
     ],
+    ['topkIds.data is 0; it must be a device address', inputs({ topkIds: wrap(0, 'i32', [3, 2]) })],
+    ['tokens is 9; it must be at most maxTokens, 8', inputs({ topkIds: tensor('i32', 9, 2) })],
+    ['tokens is 9; it must be at most maxTokens, 8', inputs({ topkIds: new Int32Array(18) })],
     [
-      'ids at no address',
-      inputs({ topkIds: wrap(0, 'i32', [3, 2]) }),
-      'topkIds.data is 0; it must be a device address',
-    ],
-    [
-      'too many tokens',
-      inputs({ topkIds: tensor('i32', 9, 2) }),
-      'tokens is 9; it must be at most maxTokens, 8',
-    ],
-    [
-      'too many tokens on the host',
-      inputs({ topkIds: new Int32Array(18) }),
-      'tokens is 9; it must be at most maxTokens, 8',
-    ],
-    [
-      'an id that is too large',
-      inputs({ topkIds: Int32Array.of(0, 0, 0, 10, 0, 0) }),
       'topkIds[1, 1] is 10; it must be an integer from -1 to 9',
+      inputs({ topkIds: Int32Array.of(0, 0, 0, 10, 0, 0) }),
     ],
     [
-      'an id below −1',
-      inputs({ topkIds: Int32Array.of(0, 0, -2, 0, 0, 0) }),
       'topkIds[1, 0] is -2; it must be an integer from -1 to 9',
+      inputs({ topkIds: Int32Array.of(0, 0, -2, 0, 0, 0) }),
     ],
     [
-      'weights of another length',
-      inputs({ topkWeights: new Float32Array(4) }),
       'topkWeights is Float32Array of length 4; it must be f32 [3, 2]',
+      inputs({ topkWeights: new Float32Array(4) }),
     ],
     [
-      'weights of another type',
-      inputs({ topkWeights: new Float64Array(6) }),
       'topkWeights is Float64Array of length 6; it must be f32 [3, 2]',
+      inputs({ topkWeights: new Float64Array(6) }),
     ],
+    ['topkWeights is "bf16 [3, 2]"; it must be f32 [3, 2]', inputs({ topkWeights: tensor('bf16', 3, 2) })],
     [
-      'weights of another dtype',
-      inputs({ topkWeights: tensor('bf16', 3, 2) }),
-      'topkWeights is "bf16 [3, 2]"; it must be f32 [3, 2]',
-    ],
-    [
-      'a NaN weight',
-      inputs({ topkWeights: Float32Array.of(0, 1, 2, 3, Number.NaN, 5) }),
       'topkWeights[4] is NaN; it must be a finite number',
+      inputs({ topkWeights: Float32Array.of(0, 1, 2, 3, Number.NaN, 5) }),
     ],
     [
-      'an infinite weight',
-      inputs({ topkWeights: Float32Array.of(Number.NEGATIVE_INFINITY, 1, 2, 3, 4, 5) }),
       'topkWeights[0] is -Infinity; it must be a finite number',
+      inputs({ topkWeights: Float32Array.of(Number.NEGATIVE_INFINITY, 1, 2, 3, 4, 5) }),
     ],
-    ['no payloads', inputs({ payloads: undefined }), 'payloads is undefined; it must be an object'],
+    ['payloads is undefined; it must be an object', inputs({ payloads: undefined })],
     [
-      'a missing payload',
-      inputs({ payloads: { x: new Uint8Array(18) } }),
       'payloads.scales is undefined; it must be given: f32 [3, 1]',
+      inputs({ payloads: { x: new Uint8Array(18) } }),
     ],
     [
-      'an unknown payload',
-      inputs({ payloads: { ...inputs().payloads, y: new Uint8Array(3) } }),
       'payloads.y is Uint8Array of length 3; it must be absent: this ExpertParallel was created with x, scales',
+      payloadBut({ y: new Uint8Array(3) }),
     ],
     [
-      'a payload with rows too few',
-      inputs({ payloads: { ...inputs().payloads, x: tensor('bf16', 2, 3) } }),
       'payloads.x is "bf16 [2, 3]"; it must be bf16 [3, 3], contiguous',
+      payloadBut({ x: tensor('bf16', 2, 3) }),
     ],
     [
-      'a payload with rows too wide',
-      inputs({ payloads: { ...inputs().payloads, x: tensor('bf16', 3, 4) } }),
       'payloads.x is "bf16 [3, 4]"; it must be bf16 [3, 3], contiguous',
+      payloadBut({ x: tensor('bf16', 3, 4) }),
     ],
     [
-      'a payload of another type with as many bytes',
-      inputs({ payloads: { ...inputs().payloads, x: tensor('f16', 3, 3) } }),
       'payloads.x is "f16 [3, 3]"; it must be bf16 [3, 3], contiguous',
+      payloadBut({ x: tensor('f16', 3, 3) }),
     ],
+    ['payloads.x is "u8 [3, 6]"; it must be bf16 [3, 3], contiguous', payloadBut({ x: tensor('u8', 3, 6) })],
     [
-      'a payload of bytes where a type was declared',
-      inputs({ payloads: { ...inputs().payloads, x: tensor('u8', 3, 6) } }),
-      'payloads.x is "u8 [3, 6]"; it must be bf16 [3, 3], contiguous',
-    ],
-    [
-      'host rows of another type with as many bytes',
-      inputs({ payloads: { ...inputs().payloads, scales: new Int32Array(3) } }),
       'payloads.scales is Int32Array of length 3; it must be f32 [3, 1]: a tensor, or a Float32Array of length 3',
+      payloadBut({ scales: new Int32Array(3) }),
     ],
+    ['[8, 1]"; it must be bf16 [3, 3], contiguous', payloadBut({ x: wrap(0, 'bf16', [3, 3], [8, 1]) })],
+    ['payloads.x.data is 0; it must be a device address', payloadBut({ x: wrap(0, 'bf16', [3, 3]) })],
     [
-      'a payload with gaps',
-      inputs({ payloads: { ...inputs().payloads, x: wrap(0, 'bf16', [3, 3], [8, 1]) } }),
-      '[8, 1]"; it must be bf16 [3, 3], contiguous',
-    ],
-    [
-      'a payload at no address',
-      inputs({ payloads: { ...inputs().payloads, x: wrap(0, 'bf16', [3, 3]) } }),
-      'payloads.x.data is 0; it must be a device address',
-    ],
-    [
-      'host rows of other bytes',
-      inputs({ payloads: { ...inputs().payloads, x: new Uint16Array(18) } }),
       'payloads.x is Uint16Array of length 18; it must be bf16 [3, 3]: a tensor, or a Uint16Array of length 9, or its bytes as a Uint8Array of length 18',
+      payloadBut({ x: new Uint16Array(18) }),
     ],
-    [
-      'a payload that is no array',
-      inputs({ payloads: { ...inputs().payloads, x: 'rows' } }),
-      'payloads.x is "rows"; it must be bf16 [3, 3]: a tensor',
-    ],
-  ])('may not be or have %s', (_, bad, message) => {
+    ['payloads.x is "rows"; it must be bf16 [3, 3]: a tensor', payloadBut({ x: 'rows' })],
+  ])('%s', (message, bad) => {
     const check = () => requireDispatchInputs(shape, asked, bad as DispatchInputs);
     expect(check).toThrow(ArgumentError);
     expect(check).toThrow(message);
@@ -323,8 +234,8 @@ describe('the inputs of dispatch', () => {
   it('may be rows of any type where bytes were declared', () => {
     const bytes = { x: row('u8', 6), scales: row('u8', 4) };
     for (const x of [tensor('u8', 3, 6), tensor('f16', 3, 3), new Uint16Array(9)])
-      expect(requireDispatchInputs(shape, bytes, inputs({ payloads: { ...inputs().payloads, x } }))).toBe(3);
-    const short = inputs({ payloads: { ...inputs().payloads, x: tensor('u8', 3, 5) } });
+      expect(requireDispatchInputs(shape, bytes, payloadBut({ x }))).toBe(3);
+    const short = payloadBut({ x: tensor('u8', 3, 5) });
     expect(() => requireDispatchInputs(shape, bytes, short)).toThrow(
       'payloads.x is "u8 [3, 5]"; it must be u8 [3, 6], or 3 other rows of 6 bytes, contiguous',
     );
@@ -345,14 +256,14 @@ describe('the output of combine', () => {
     expect(() => requireCombineOutput(shape, 0, wrap(0, 'bf16', [0, 3]))).not.toThrow();
   });
 
-  it.each<[string, unknown, string]>([
-    ['nothing', undefined, 'out is undefined; it must be a tensor'],
-    ['a host array', new Uint16Array(9), 'out is Uint16Array of length 9; it must be a tensor'],
-    ['a tensor of no dtype', { data: 1, dtype: 'f64', shape: [3, 3] }, 'out is Object; it must be a tensor'],
-    ['another dtype', tensor('f16', 3, 3), 'out is "f16 [3, 3]"; it must be bf16 [3, 3], contiguous'],
-    ['another number of tokens', tensor('bf16', 4, 3), 'out is "bf16 [4, 3]"; it must be bf16 [3, 3]'],
-    ['at no address', wrap(0, 'bf16', [3, 3]), 'out.data is 0; it must be a device address'],
-  ])('may not be %s', (_, bad, message) => {
+  it.each<[string, unknown]>([
+    ['out is undefined; it must be a tensor', undefined],
+    ['out is Uint16Array of length 9; it must be a tensor', new Uint16Array(9)],
+    ['out is Object; it must be a tensor', { data: 1, dtype: 'f64', shape: [3, 3] }],
+    ['out is "f16 [3, 3]"; it must be bf16 [3, 3], contiguous', tensor('f16', 3, 3)],
+    ['out is "bf16 [4, 3]"; it must be bf16 [3, 3]', tensor('bf16', 4, 3)],
+    ['out.data is 0; it must be a device address', wrap(0, 'bf16', [3, 3])],
+  ])('%s', (message, bad) => {
     const check = () => requireCombineOutput(shape, 3, bad as Tensor);
     expect(check).toThrow(ArgumentError);
     expect(check).toThrow(message);
