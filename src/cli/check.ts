@@ -20,6 +20,7 @@ import {
 } from '../verify/check/index.js';
 import { type Command, type FlagsOf, Option } from './commander.js';
 import { integerFrom, isModule, requireOutputFile } from './options.js';
+import { progressOn } from './progress.js';
 
 type Options = FlagsOf<typeof define>;
 
@@ -187,7 +188,11 @@ export async function runCheck(
   options: Options,
 ): Promise<{ readonly text: string; readonly clean: boolean }> {
   const started = performance.now();
-  const progress = progressOn(process.stderr);
+  const say = progressOn(process.stderr);
+  const progress = ({ phase, done, total, what, findings }: CheckProgress): void => {
+    const found = findings === 0 ? '' : `, ${findings} found`;
+    say(`heddle check: ${phase} ${done} of ${total}${found}: ${what}`);
+  };
   const prints: string[] = [];
   const { seeds, replay, workers, mutants: withMutants = false } = options;
   let trace: Trace | null = null;
@@ -201,7 +206,7 @@ export async function runCheck(
     ...(replay?.includes('/') && { watch }),
     ...(workers !== undefined && { workers: { count: workers, module: checkSubjectsModule } }),
   });
-  progress(null);
+  say(null);
   const seconds = Math.round((performance.now() - started) / 100) / 10;
   const clean = report.findings.length === 0 && report.mutants.survivors.length === 0;
   const steps = stepsOf(trace);
@@ -256,24 +261,3 @@ function render(
 }
 
 const counted = (n: number, what: string): string => `${n} ${what}${n === 1 ? '' : 's'}`;
-
-/** A line that is rewritten on a terminal; elsewhere one after two seconds, and then one every few. `null` ends it. */
-function progressOn(out: NodeJS.WriteStream): (progress: CheckProgress | null) => void {
-  const [first, every] = out.isTTY ? [100, 100] : [2000, 5000];
-  let next = performance.now() + first;
-  let shown = false;
-  return (progress) => {
-    if (progress === null) {
-      if (shown && out.isTTY) out.write('\r\x1b[K');
-      return;
-    }
-    const now = performance.now();
-    if (now < next) return;
-    next = now + every;
-    shown = true;
-    const { phase, done, total, what, findings } = progress;
-    const found = findings === 0 ? '' : `, ${findings} found`;
-    const text = `heddle check: ${phase} ${done} of ${total}${found}: ${what}`;
-    out.write(out.isTTY ? `\r\x1b[K${text.slice(0, (out.columns ?? 80) - 1)}` : `${text}\n`);
-  };
-}

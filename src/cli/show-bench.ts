@@ -12,6 +12,7 @@ import {
   timelineOf,
 } from '../tools/bench/index.js';
 import { requireOutputFile } from './options.js';
+import { progressOn } from './progress.js';
 
 interface Flags {
   readonly json?: boolean | undefined;
@@ -50,11 +51,11 @@ export async function showBench<Plan extends Measuring, Point, Members extends o
     if (outputFile !== undefined) writeOutput(outputFile, asJson(report));
     if (page !== undefined && more.page !== undefined) writeOutput(page, more.page(report));
   };
-  const progress = showProgress();
+  const progress = progressOn(process.stderr);
   const report = await runBenchmark(bench, plan, (event, soFar) => {
-    if (event.type === 'doing') progress.doing(event.what);
+    if (event.type === 'doing') progress(`heddle: ${event.what} …`);
     if (event.type !== 'point') return;
-    progress.clear();
+    progress(null);
     const columns = columnsOf(bench, soFar);
     if (soFar.points.length === 1) {
       print(bench.heading(soFar));
@@ -64,27 +65,10 @@ export async function showBench<Plan extends Measuring, Point, Members extends o
     for (const line of bench.lines(event.point)) print(lineOf(columns, line));
     print(more.each?.(soFar, event.point) ?? '');
     save(soFar);
-  }).finally(progress.clear);
+  }).finally(() => progress(null));
   print(bench.foot === undefined ? '' : `\n${bench.foot(report)}`);
   for (const note of report.notes) print(note);
   save(report);
   if (trace !== undefined) writeOutput(trace, JSON.stringify(chromeTrace(timelineOf(report.spans))));
   if (json) process.stdout.write(asJson(bench.results?.(report) ?? report));
-}
-
-/** The work that is being done: one line that changes on a terminal, a line for each subject elsewhere. */
-function showProgress() {
-  const { stderr } = process;
-  let last = '';
-  return {
-    doing(what: string): void {
-      const subject = what.split(':')[0]!;
-      if (stderr.isTTY) stderr.write(`\r\x1b[K${what} …`);
-      else if (subject !== last) stderr.write(`heddle: ${subject} …\n`);
-      last = subject;
-    },
-    clear(): void {
-      if (stderr.isTTY) stderr.write('\r\x1b[K');
-    },
-  };
 }
