@@ -18,8 +18,8 @@ const ceilings = {
   net: 11_300,
   moe: 18_590,
   verify: 6_220,
-  tools: 6_680,
-  cli: 2_500,
+  tools: 6_690,
+  cli: 2_480,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
