@@ -5,8 +5,8 @@ import type { Constant } from '../../src/lang/arithmetic.js';
 import { builtins, intrinsics } from '../../src/lang/lower/intrinsics.js';
 import { operationNames, operations } from '../../src/lang/operations/index.js';
 import { pureFunctions, pureNames } from '../../src/lang/operations/pure.js';
+import { edges } from './cuda/edges.js';
 import type { Computed } from './cuda/every-operation.js';
-import { edges } from './cuda/random-ir.js';
 
 test('the table of docs/language.md has a place for each function and builtin of g, and for no other', () => {
   const page = readFileSync(new URL('../../docs/language.md', import.meta.url), 'utf8');

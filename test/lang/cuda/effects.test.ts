@@ -10,7 +10,7 @@ import { afterAll, expect, test } from 'vitest';
 import { openLibrary } from '../../../src/base/native/index.js';
 import { device, entryName, kernel, pointer, printCuda, registers } from '../../../src/lang/index.js';
 import { hostCompiler, needing } from '../../needs.js';
-import { Random } from './random-ir.js';
+import { Random } from './edges.js';
 
 const relaxed = "{ order: 'relaxed', scope: 'gpu' }";
 const p = pointer('u32');

@@ -1,8 +1,8 @@
 /** Programs that meet every pure operation of a type: for the host's compiler here, for a GPU where there is one. */
 import type { Expr, IrModule } from '../../../src/lang/ir.js';
 import { pureFunctions, pureNames } from '../../../src/lang/operations/pure.js';
+import { edges, word } from './edges.js';
 import * as ir from './ir-builder.js';
-import { edges, word } from './random-ir.js';
 
 export const computed = ['i32', 'u32', 'u64', 'f32'] as const;
 export type Computed = (typeof computed)[number];

@@ -1,369 +1,226 @@
-/** Hand-made kernels that together meet every effect of the IR in every form that the printer tells apart. */
-import type { Effect, Expr, IrModule, Stmt, Variable } from '../../../src/lang/ir.js';
-import type { IrType, Space, ValueName } from '../../../src/lang/types.js';
-import * as ir from './ir-builder.js';
+/** Kernels that together meet every effect in every form that the printer tells apart. */
+import { device, field, type IrModule, kernel, layout, peers, pointer } from '../../../src/lang/index.js';
 import { reverseTwice } from './large-shared.js';
 
 const memoryNames = ['u8', 'u16', 'i32', 'u32', 'u64', 'f32', 'bf16', 'f16', 'e4m3', 'v16'] as const;
 const scopes = ['cta', 'gpu', 'sys'] as const;
-const x = ir.builtin('threadIdx');
 
-function v(name: string, type: ValueName, mutable = false): Variable {
-  return ir.variable(name, ir.value(type), mutable);
-}
+/** The body of a kernel whose statements are written out, one for each of their forms. */
+const bodyOf = (parameters: string, lines: readonly string[]) =>
+  new Function(`return (g, { ${parameters} }) => {\n${lines.join('\n')}\n}`)();
 
 /** Loads and stores of every type, order, scope, hint and space. */
 function accesses(name: (typeof memoryNames)[number]): IrModule {
-  const from = ir.param('from', ir.pointer(name));
-  const to = ir.param('to', ir.pointer(name));
-  const tile = ir.shared('tile', name, 2048);
-  const at = (base: Variable, index: number): Expr => ir.offset(ir.offset(ir.read(base), ir.u32(index)), x);
-  const spaces: readonly [Space, Variable, Variable][] = [
-    ['global', from, to],
-    ['shared', tile.variable, tile.variable],
-  ];
-  const body: Stmt[] = [];
-  for (const [space, source, target] of spaces) {
-    let next = 0;
-    for (const order of ['weak', 'relaxed', 'ordered'] as const) {
-      for (const scope of order === 'weak' ? (['gpu'] as const) : scopes) {
-        for (const cache of space === 'global' ? (['keep', 'stream'] as const) : (['keep'] as const)) {
-          const value = v('value', name);
-          const index = next++ * 256;
-          body.push(
-            ir.effect(
-              ir.load(at(source, index), { order: order === 'ordered' ? 'acquire' : order, scope, cache }),
-              value,
-            ),
-            ir.effect(
-              ir.store(at(target, index), ir.read(value), {
-                order: order === 'ordered' ? 'release' : order,
-                scope,
-                cache,
-              }),
-            ),
-          );
-        }
-      }
-    }
-  }
-  return ir.module(`accesses_${name}`, [from, to], body, { shared: [tile] });
+  const forms = ['weak', 'relaxed', 'ordered'].flatMap((order) =>
+    (order === 'weak' ? ['gpu'] : scopes).map((scope) => ({ order, scope })),
+  );
+  const lines = [['from', 'to', ['keep', 'stream']] as const, ['tile', 'tile', ['keep']] as const].flatMap(
+    ([from, to, caches]) =>
+      forms
+        .flatMap((form) => caches.map((cache) => ({ ...form, cache })))
+        .map(({ order, ...how }, i) => {
+          const said = (ordered: string) =>
+            JSON.stringify({ order: order === 'ordered' ? ordered : order, ...how });
+          const at = (base: string) => `${base}.at(${256 * i}).at(g.threadIdx.x)`;
+          return `g.store(${at(to)}, g.load(${at(from)}, ${said('acquire')}), ${said('release')});`;
+        }),
+  );
+  const params = { from: pointer(name), to: pointer(name) };
+  const body = bodyOf('from, to', [`const tile = g.shared('${name}', 2048);`, ...lines]);
+  return kernel({ name: `accesses_${name}`, params, maxThreads: 256 }, body).ir();
 }
 
+/** Atomics of every order and scope; of each pair nobody reads what the second returns. */
 function atomics(name: 'i32' | 'u32' | 'u64'): IrModule {
-  const counters = ir.param('counters', ir.pointer(name));
-  const tile = ir.shared('tile', name, 32);
-  const value = ir.convert(name, x);
-  const sum = v('sum', name, true);
-  const body: Stmt[] = [ir.define(sum, ir.constant(name, name === 'u64' ? 0n : 0))];
-  for (const base of [counters, tile.variable]) {
-    for (const order of ['relaxed', 'acquire', 'release', 'acq_rel'] as const) {
-      for (const scope of scopes) {
-        const pointer = ir.offset(ir.read(base), ir.u32(1));
-        const before = v('before', name);
-        const expected = ir.read(sum);
-        const all: readonly Effect[] = [
-          { op: 'atomicAdd', pointer, value, order, scope },
-          { op: 'atomicExchange', pointer, value, order, scope },
-          { op: 'atomicCas', pointer, expected, value, order, scope },
-        ];
-        for (const effect of all) {
-          body.push(ir.effect(effect, before), ir.assign(sum, ir.binary('+', ir.read(sum), ir.read(before))));
-          // Nobody reads this one.
-          body.push(ir.effect(effect));
-        }
-      }
-    }
-  }
-  body.push(ir.effect(ir.store(ir.read(counters), ir.read(sum))));
-  return ir.module(`atomics_${name}`, [counters], body, { shared: [tile] });
+  const lines = ['counters', 'tile'].flatMap((base) =>
+    ['relaxed', 'acquire', 'release', 'acq_rel'].flatMap((order) =>
+      scopes.flatMap((scope) =>
+        [
+          `Add(${base}.at(1), value`,
+          `Exchange(${base}.at(1), value`,
+          `Cas(${base}.at(1), sum, value`,
+        ].flatMap((op) => {
+          const call = `g.atomic${op}, { order: '${order}', scope: '${scope}' })`;
+          return [`sum += ${call};`, `${call};`];
+        }),
+      ),
+    ),
+  );
+  const body = bodyOf('counters', [
+    `const tile = g.shared('${name}', 32); const value = g.${name}(g.threadIdx.x); let sum = g.${name}(0);`,
+    ...lines,
+    'g.store(counters, sum);',
+  ]);
+  return kernel({ name: `atomics_${name}`, params: { counters: pointer(name) }, maxThreads: 256 }, body).ir();
 }
 
 /** Flags, packets, fences, clocks, programmatic launch. */
-function waits(): IrModule {
-  const flags = ir.param('flags', ir.pointer('u32'));
-  const packets = ir.param('packets', ir.pointer('v16'));
-  const output = ir.param('output', ir.pointer('v16'));
-  const epoch = ir.param('epoch', ir.value('u32'));
-  const limit = ir.param('limit', ir.value('u32'));
-  const body: Stmt[] = [
-    ir.effect({ op: 'prefetch', pointer: ir.offset(ir.read(packets), x) }),
-    ir.effect({ op: 'awaitPrevious' }),
-  ];
-  const common = { epoch: ir.read(epoch), limit: ir.read(limit) };
-  const wait = { op: 'awaitEpoch', pointer: ir.offset(ir.read(flags), x), ...common } as const;
-  for (const scope of scopes) {
-    const reached = v('reached', 'bool');
-    const packet = v('packet', 'v16');
-    const order = scope === 'sys' ? 'acquire' : 'relaxed';
-    body.push(
-      ir.effect({ ...wait, order, scope, until: '>=', mask: ir.u32(0xffff_ffff) }, reached),
-      ir.effect({ ...wait, order, scope, until: '==', mask: common.epoch }),
-      ir.effect({ ...wait, order, scope, until: '!=', mask: ir.u32(0xff) }),
-      ir.when(ir.unary('!', ir.read(reached)), [ir.end]),
-      ir.effect({ op: 'fence', order: 'acq_rel', scope }),
-      ir.effect({ op: 'fence', order: 'seq_cst', scope }),
-      ir.effect(
-        {
-          op: 'awaitFilled',
-          pointer: ir.offset(ir.read(packets), x),
-          empty: ir.u32(0),
-          limit: common.limit,
-          scope,
-        },
-        packet,
-      ),
-      ir.effect(ir.store(ir.offset(ir.read(output), x), ir.read(packet), { order: 'relaxed', scope: 'sys' })),
-    );
-  }
-  const start = v('start', 'u64');
-  body.push(
-    ir.effect({ op: 'clock' }, start),
-    ir.effect({ op: 'sleep', nanoseconds: ir.u32(200) }),
-    ir.effect({ op: 'releaseNext' }),
-    ir.effect(ir.store(ir.view('u64', ir.read(output)), ir.read(start))),
-  );
-  return ir.module('waits', [flags, packets, output, epoch, limit], body);
-}
+const waits = kernel(
+  {
+    name: 'waits',
+    params: {
+      flags: pointer('u32'),
+      packets: pointer('v16'),
+      output: pointer('v16'),
+      epoch: 'u32',
+      limit: 'u32',
+    },
+    maxThreads: 256,
+  },
+  bodyOf('flags, packets, output, epoch, limit', [
+    'const [flag, packet, out] = [flags.at(g.threadIdx.x), packets.at(g.threadIdx.x), output.at(g.threadIdx.x)];',
+    'g.prefetch(packet);',
+    'g.awaitPrevious();',
+    ...scopes.flatMap((scope) => {
+      const how = `order: '${scope === 'sys' ? 'acquire' : 'relaxed'}', scope: '${scope}', limit`;
+      return [
+        `const reached_${scope} = g.awaitEpoch(flag, epoch, { ${how}, until: '>=' });`,
+        `g.awaitEpoch(flag, epoch, { ${how}, until: '==', mask: epoch });`,
+        `g.awaitEpoch(flag, epoch, { ${how}, until: '!=', mask: 0xff });`,
+        `if (!reached_${scope}) return;`,
+        `g.fence('${scope}');`,
+        `g.fence('${scope}', { order: 'seq_cst' });`,
+        `g.store(out, g.awaitFilled(packet, 0, { scope: '${scope}', limit }), { order: 'relaxed', scope: 'sys' });`,
+      ];
+    }),
+    'const start = g.clock();',
+    'g.sleep(200);',
+    'g.releaseNext();',
+    "g.store(output.as('u64'), start);",
+  ]),
+).ir();
 
-function warps(): IrModule {
-  const output = ir.param('output', ir.pointer('u32'));
-  const body: Stmt[] = [];
-  const sum = v('sum', 'u32', true);
-  const add = (value: Expr): Stmt => ir.assign(sum, ir.binary('+', ir.read(sum), value));
-  body.push(ir.define(sum, ir.builtin('laneId')));
-  for (const op of ['warp.shuffle', 'warp.shuffleXor', 'warp.shuffleUp'] as const) {
-    for (const type of ['u32', 'i32', 'f32'] as const) {
-      const other = v('other', type);
-      const value = type === 'u32' ? ir.read(sum) : ir.convert(type, ir.read(sum));
-      body.push(
-        ir.effect({ op, value, lane: ir.builtin('warpId') }, other),
-        add(ir.convert('u32', ir.read(other))),
-      );
-    }
-  }
-  const odd = ir.binary('==', ir.binary('%', ir.read(sum), ir.u32(2)), ir.u32(1));
-  const any = v('any', 'bool');
-  body.push(ir.effect({ op: 'warp.any', test: odd }, any), ir.when(ir.read(any), [add(ir.u32(3))]));
-  body.push(ir.effect({ op: 'warp.any', test: odd }));
-  const mask = v('mask', 'u32');
-  body.push(ir.effect({ op: 'warp.ballot', test: odd }, mask), add(ir.pure('popc', ir.read(mask))));
-  const same = v('same', 'u32');
-  body.push(ir.effect({ op: 'warp.match', value: ir.read(sum) }, same), add(ir.pure('ffs', ir.read(same))));
-  body.push(ir.effect({ op: 'warp.barrier' }));
-  const leader = ir.binary('==', ir.builtin('laneId'), ir.u32(0));
-  body.push(
-    ir.when(leader, [ir.effect(ir.store(ir.offset(ir.read(output), ir.builtin('warpId')), ir.read(sum)))]),
-  );
-  return ir.module('warps', [output], body);
-}
+const warps = kernel(
+  { name: 'warps', params: { output: pointer('u32') }, maxThreads: 256 },
+  bodyOf('output', [
+    'let sum = g.laneId;',
+    ...['shuffle', 'shuffleXor', 'shuffleUp'].flatMap((shuffle) =>
+      ['u32', 'i32', 'f32'].map((type) => `sum += g.u32(g.warp.${shuffle}(g.${type}(sum), g.warpId));`),
+    ),
+    'if (g.warp.any(sum % 2 === 1)) sum += 3;',
+    'g.warp.any(sum % 2 === 1);',
+    'sum += g.popc(g.warp.ballot(sum % 2 === 1));',
+    'sum += g.ffs(g.warp.match(sum));',
+    'g.warp.barrier();',
+    'if (g.laneId === 0) g.store(output.at(g.warpId), sum);',
+  ]),
+).ir();
 
 /** A tile through shared memory by the copy engine: in, changed by all threads, out. */
-function bulk(): IrModule {
-  const from = ir.param('from', ir.pointer('v16'));
-  const to = ir.param('to', ir.pointer('v16'));
-  const tile = ir.shared('tile', 'v16', 256);
-  const full = ir.shared('full', 'u64', 1);
-  const first = ir.binary('==', x, ir.u32(0));
-  const base = ir.offset(ir.read(from), ir.binary('*', ir.builtin('blockIdx'), ir.u32(256)));
-  const bytes = ir.u32(4096);
-  const row = v('row', 'v16');
-  const mine = ir.offset(ir.read(tile.variable), x);
-  const barrier = ir.read(full.variable);
-  const over = v('over', 'bool');
-  return ir.module(
-    'bulk',
-    [from, to],
-    [
-      ir.when(first, [ir.effect({ op: 'mbarrier.init', barrier, count: ir.u32(1) })]),
-      ir.effect({ op: 'barrier' }),
-      ir.when(first, [
-        ir.effect({ op: 'mbarrier.expect', barrier, bytes }),
-        ir.effect({ op: 'bulk.load', to: ir.read(tile.variable), from: base, bytes, barrier }),
-      ]),
-      ir.effect({ op: 'mbarrier.await', barrier, parity: ir.u32(0), limit: ir.u32(0xffff_ffff) }),
-      ir.effect({ op: 'mbarrier.await', barrier, parity: ir.u32(0), limit: ir.u32(5) }, over),
-      ir.when(ir.unary('!', ir.read(over)), [ir.effect({ op: 'mbarrier.arrive', barrier })]),
-      ir.effect({ op: 'group.barrier', id: ir.u32(1), threads: ir.u32(64) }),
-      ir.effect(ir.load(mine), row),
-      ir.effect(
-        ir.store(
-          mine,
-          ir.pack(
-            'f32',
-            [0, 1, 2, 3].map((i) => ir.unary('-', ir.lane('f32', ir.read(row), i))),
-          ),
-        ),
-      ),
-      ir.effect({ op: 'barrier' }),
-      ir.when(first, [
-        ir.effect({ op: 'proxyFence', space: 'shared' }),
-        ir.effect({ op: 'proxyFence', space: 'global' }),
-        ir.effect({ op: 'bulk.store', to: ir.read(to), from: ir.read(tile.variable), bytes }),
-        ir.effect({ op: 'bulk.commit' }),
-        ir.effect({ op: 'bulk.waitReads', pending: 1 }),
-        ir.effect({ op: 'bulk.wait', pending: 0 }),
-      ]),
-    ],
-    { shared: [tile, full] },
-  );
-}
+const bulk = kernel(
+  { name: 'bulk', params: { from: pointer('v16'), to: pointer('v16') }, maxThreads: 256 },
+  (g, { from, to }) => {
+    const tile = g.shared('v16', 256);
+    const full = g.shared('u64', 1);
+    if (g.threadIdx.x === 0) g.mbarrier.init(full, 1);
+    g.barrier();
+    if (g.threadIdx.x === 0) {
+      g.mbarrier.expect(full, 4096);
+      g.bulk.load(tile, from.at(g.blockIdx.x * 256), 4096, full);
+    }
+    g.mbarrier.await(full, 0);
+    if (!g.mbarrier.await(full, 0, { limit: 5 })) g.mbarrier.arrive(full);
+    g.group.barrier(1, 64);
+    const row = g.load(tile.at(g.threadIdx.x));
+    const lanes = g.registers('f32', 4);
+    for (const i of g.unroll(4)) lanes[i] = -g.lane(row, 'f32', i);
+    g.store(tile.at(g.threadIdx.x), g.pack('f32', lanes));
+    g.barrier();
+    if (g.threadIdx.x === 0) {
+      g.proxyFence('shared');
+      g.proxyFence('global');
+      g.bulk.store(to, tile, 4096);
+      g.bulk.commit();
+      g.bulk.waitReads(1);
+      g.bulk.wait(0);
+    }
+  },
+).ir();
 
 /** Rows through shared memory by asynchronous loads, and a product of their matrices. */
-function matrices(): IrModule {
-  const from = ir.param('from', ir.pointer('v16'));
-  const to = ir.param('to', ir.pointer('v16'));
-  const tile = ir.shared('tile', 'v16', 256);
-  const row = ir.offset(ir.read(tile.variable), x);
-  const [a, product] = [v('a', 'v16'), v('product', 'v16')];
-  return ir.module(
-    'matrices',
-    [from, to],
-    [
-      ir.effect({ op: 'async.load', to: row, from: ir.offset(ir.read(from), x) }),
-      ir.effect({ op: 'async.commit' }),
-      ir.effect({ op: 'async.wait', pending: 1 }),
-      ir.effect({ op: 'async.wait', pending: 0 }),
-      ir.effect({ op: 'barrier' }),
-      ir.effect({ op: 'warp.ldmatrix', row }, a),
-      ...[0, 1].map((half) =>
-        ir.effect(
-          { op: 'warp.mma', a: ir.read(a), b: ir.read(a), half, sum: ir.read(a) },
-          half ? product : v('first', 'v16'),
-        ),
-      ),
-      ir.effect(ir.store(ir.offset(ir.read(to), x), ir.read(product))),
-    ],
-    { shared: [tile] },
-  );
-}
+const matrices = kernel(
+  { name: 'matrices', params: { from: pointer('v16'), to: pointer('v16') }, maxThreads: 256 },
+  (g, { from, to }) => {
+    const tile = g.shared('v16', 256);
+    const row = tile.at(g.threadIdx.x);
+    g.async.load(row, from.at(g.threadIdx.x));
+    g.async.commit();
+    g.async.wait(1);
+    g.async.wait(0);
+    g.barrier();
+    const a = g.warp.ldmatrix(row);
+    g.warp.mma(a, a, 0, a);
+    g.store(to.at(g.threadIdx.x), g.warp.mma(a, a, 1, a));
+  },
+).ir();
+
+const mail = layout('Window', { arrived: field('u32', 72), rows: field('v16', 1024) });
+
+/** Tells a peer of a round. */
+const publish = device(
+  { params: { win: peers(mail), peer: 'u32', epoch: 'u32' } },
+  (g, { win, peer, epoch }) => {
+    g.store(win.at(peer).arrived.at(g.rank), epoch, { order: 'release', scope: 'sys' });
+  },
+);
 
 /** Peers' windows, also from an inlined device function. */
-function windows(): IrModule {
-  const layout = ir.layout('Window', [
-    { name: 'arrived', type: 'u32', length: 72 },
-    { name: 'rows', type: 'v16', length: 1024 },
-  ]);
-  const type: IrType = { kind: 'peers', layout };
-  const mine: Variable[] = [
-    ir.param('win', type),
-    ir.param('epoch', ir.value('u32')),
-    ir.param('rows', ir.pointer('v16')),
-  ];
-  const [window, now, rows] = mine as [Variable, Variable, Variable];
-  const row = v('row', 'v16');
-  return ir.module(
-    'windows',
-    mine,
-    [
-      ir.count(ir.u32(8), (peer) => [
-        ir.effect(ir.load(ir.offset(ir.read(rows), x), { cache: 'stream' }), row),
-        ir.effect(ir.store(ir.offset(ir.field(window, peer, 'rows'), x), ir.read(row), { cache: 'stream' })),
-      ]),
-      ir.effect({ op: 'barrier' }),
-      ir.when(ir.binary('<', x, ir.u32(8)), [
-        ir.call('publish', () => [
-          ir.effect(
-            ir.store(ir.offset(ir.field(window, x, 'arrived'), ir.builtin('rank')), ir.read(now), {
-              order: 'release',
-              scope: 'sys',
-            }),
-          ),
-        ]),
-      ]),
-    ],
-    { layouts: [layout] },
-  );
-}
+const windows = kernel(
+  {
+    name: 'windows',
+    params: { win: peers(mail), epoch: 'u32', rows: pointer('v16') },
+    ...{ maxThreads: 256, using: { publish } },
+  },
+  (g, { win, epoch, rows }, { publish }) => {
+    for (let peer = g.u32(0); peer < 8; peer++) {
+      const row = g.load(rows.at(g.threadIdx.x), { cache: 'stream' });
+      g.store(win.at(peer).rows.at(g.threadIdx.x), row, { cache: 'stream' });
+    }
+    g.barrier();
+    if (g.threadIdx.x < 8) publish({ win, peer: g.threadIdx.x, epoch });
+  },
+).ir();
 
 /** Sums rows of each storage type in f32 registers and packs them again. */
-function reduction(of: 'bf16' | 'f16' | 'e4m3'): IrModule {
-  const lanes = of === 'e4m3' ? 16 : 8;
-  const rows = ir.param('rows', ir.pointer('v16'));
-  const out = ir.param('out', ir.pointer('v16'));
-  const count = ir.param('count', ir.value('u32'));
-  const sum = ir.variable('sum', { kind: 'registers', of: 'f32', length: lanes });
-  const each = Array.from({ length: lanes }, (_, i) => i);
-  const row = v('row', 'v16');
-  return ir.module(
-    `reduction_${of}`,
-    [rows, out, count],
-    [
-      ir.registers(sum, ir.f32(0)),
-      ir.count(ir.read(count), (i) => [
-        ir.effect(
-          ir.load(ir.offset(ir.offset(ir.read(rows), ir.binary('*', i, ir.builtin('blockDim'))), x), {
-            cache: 'stream',
-          }),
-          row,
-        ),
-        ...each.map((k) =>
-          ir.assignRegister(
-            sum,
-            k,
-            ir.binary('+', ir.register(sum, k), ir.convert('f32', ir.lane(of, ir.read(row), k))),
-          ),
-        ),
-      ]),
-      ir.effect(
-        ir.store(
-          ir.offset(ir.read(out), x),
-          ir.pack(
-            of,
-            each.map((k) => ir.register(sum, k)),
-          ),
-        ),
-      ),
-    ],
-  );
-}
+const reduction = (of: 'bf16' | 'f16' | 'e4m3'): IrModule =>
+  kernel(
+    {
+      name: `reduction_${of}`,
+      params: { rows: pointer('v16'), out: pointer('v16'), count: 'u32' },
+      ...{ maxThreads: 256, using: { OF: of, LANES: of === 'e4m3' ? 16 : 8 } },
+    },
+    (g, { rows, out, count }, { OF, LANES }) => {
+      const sum = g.registers('f32', LANES, 0);
+      for (let i = g.u32(0); i < count; i++) {
+        const row = g.load(rows.at(i * g.blockDim.x).at(g.threadIdx.x), { cache: 'stream' });
+        for (const k of g.unroll(LANES)) sum[k] = sum[k]! + g.f32(g.lane(row, OF, k));
+      }
+      g.store(out.at(g.threadIdx.x), g.pack(OF, sum));
+    },
+  ).ir();
 
 /** What folding and unrolling leave behind: unread variables, unreachable statements, empty branches. */
-function leftovers(): IrModule {
-  const out = ir.param('out', ir.pointer('u32'));
-  const n = ir.param('n', ir.value('u32'));
-  const unread = v('unread', 'u32');
-  const chained = v('chained', 'u32');
-  const counted = v('counted', 'u32', true);
-  const loaded = v('loaded', 'u32');
-  const scratch = ir.shared('scratch', 'u32', 32);
-  const sum = v('sum', 'u32', true);
-  return ir.module(
-    'leftovers',
-    [out, n],
-    [
-      ir.define(unread, ir.read(n)),
-      ir.define(chained, ir.read(unread)),
-      ir.define(counted, ir.u32(0)),
-      ir.assign(counted, ir.binary('+', ir.read(counted), ir.u32(1))),
-      ir.effect(ir.load(ir.read(out)), loaded),
-      ir.effect(ir.load(ir.offset(ir.read(scratch.variable), x)), v('nothing', 'u32')),
-      ir.when(ir.binary('<', ir.read(n), ir.u32(0)), [ir.define(v('x', 'u32'), ir.u32(1))]),
-      ir.when(ir.binary('>', ir.read(n), ir.u32(9)), [], [ir.effect(ir.store(ir.read(out), ir.u32(2)))]),
-      ir.define(sum, ir.u32(0)),
-      ir.whileLoop(ir.constant('bool', true), [
-        ir.assign(sum, ir.binary('+', ir.read(sum), ir.u32(1))),
-        ir.when(ir.binary('>=', ir.read(sum), ir.read(n)), [ir.stop('break'), ir.assign(sum, ir.u32(0))]),
-        ir.stop('continue'),
-        ir.assign(sum, ir.u32(0)),
-      ]),
-      ir.effect(ir.store(ir.read(out), ir.read(sum))),
-      ir.end,
-      ir.effect(ir.store(ir.read(out), ir.u32(3))),
-    ],
-    { shared: [scratch] },
-  );
-}
+const leftovers = kernel(
+  { name: 'leftovers', params: { out: pointer('u32'), n: 'u32' }, maxThreads: 256 },
+  bodyOf('out, n', [
+    "const scratch = g.shared('u32', 32);",
+    'const unread = n; const chained = unread; let counted = g.u32(0); counted += 1;',
+    'const loaded = g.load(out); const nothing = g.load(scratch.at(g.threadIdx.x));',
+    'if (n < 0) { const x = g.u32(1); }',
+    'if (n > 9) {} else g.store(out, 2);',
+    'let sum = g.u32(0);',
+    'while (true) { sum += 1; if (sum >= n) { break; sum = g.u32(0); } continue; sum = g.u32(0); }',
+    'g.store(out, sum);',
+    'return;',
+    'g.store(out, 3);',
+  ]),
+).ir();
 
 export const gallery: readonly IrModule[] = [
   ...memoryNames.map(accesses),
   ...(['i32', 'u32', 'u64'] as const).map(atomics),
-  waits(),
-  warps(),
-  bulk(),
-  matrices(),
-  windows(),
+  ...[waits, warps, bulk, matrices, windows],
   ...(['bf16', 'f16', 'e4m3'] as const).map(reduction),
-  leftovers(),
+  leftovers,
   reverseTwice.ir(),
 ];

@@ -32,7 +32,6 @@ export const constant = (name: ValueName, v: number | bigint | boolean): Expr =>
   value: v,
 });
 export const u32 = (v: number): Expr => constant('u32', v);
-export const i32 = (v: number): Expr => constant('i32', v);
 export const f32 = (v: number): Expr => constant('f32', Math.fround(v));
 export const builtin = (name: (Expr & { kind: 'builtin' })['name']): Expr => ({
   kind: 'builtin',
@@ -79,23 +78,6 @@ export const offset = (base: Expr, index: Expr): Expr => ({
   pointer: base,
   index,
 });
-export const register = (array: Variable, index: number): Expr => ({
-  kind: 'register',
-  type: value(array.type.kind === 'registers' ? array.type.of : 'u32'),
-  array,
-  index,
-});
-export const view = (to: Memory, of: Expr): Expr => ({
-  kind: 'view',
-  type: pointer(to, of.type.kind === 'pointer' ? of.type.space : 'global'),
-  pointer: of,
-});
-export const field = (window: Variable, rank: Expr, name: string): Expr => {
-  if (window.type.kind !== 'peers') throw new Error('not a window');
-  const found = window.type.layout.fields.find((f) => f.name === name);
-  if (found === undefined) throw new Error(`no field ${name}`);
-  return { kind: 'field', type: pointer(found.type), window, rank, field: found };
-};
 
 // Statements.
 export const define = (v: Variable, init: Expr): Stmt => ({ kind: 'let', span: at, variable: v, init });
@@ -103,19 +85,6 @@ export const assign = (v: Variable, init: Expr): Stmt => ({
   kind: 'assign',
   span: at,
   variable: v,
-  value: init,
-});
-export const registers = (v: Variable, fill: Expr): Stmt => ({
-  kind: 'registers',
-  span: at,
-  variable: v,
-  fill,
-});
-export const assignRegister = (array: Variable, index: number, init: Expr): Stmt => ({
-  kind: 'assignRegister',
-  span: at,
-  array,
-  index,
   value: init,
 });
 export const effect = (e: Effect, result: Variable | null = null): Stmt => ({
@@ -136,17 +105,6 @@ export const loop = (init: Stmt[], test: Expr, update: Stmt[], body: Stmt[]): St
   update,
   body,
 });
-export const whileLoop = (test: Expr, body: Stmt[]): Stmt => ({ kind: 'while', span: at, test, body });
-export const block = (...body: Stmt[]): Stmt => ({ kind: 'block', span: at, body, call: null });
-/** An inlined device function: `body` gets what leaves it. */
-export const call = (name: string, body: (leave: Stmt) => Stmt[]): Stmt => {
-  const inlined = { name };
-  return { kind: 'block', span: at, body: body({ kind: 'leave', span: at, call: inlined }), call: inlined };
-};
-/** The result of a call, before the call. */
-export const result = (of: Variable): Stmt => ({ kind: 'let', span: at, variable: of, init: null });
-export const stop = (kind: 'break' | 'continue'): Stmt => ({ kind, span: at });
-export const end: Stmt = { kind: 'return', span: at };
 /** `for (let i = 0; i < end; i += step)`. */
 export const count = (end: Expr, body: (i: Expr) => Stmt[], step = 1): Stmt => {
   const i = variable('i', value('u32'), true);

@@ -7,11 +7,10 @@ import { execute } from '../../gpu/sim/execute.js';
 import { compiledBy } from '../../gpu/sim/ptx/compiled.js';
 import { needing } from '../../needs.js';
 import { held, runCells } from '../holding.js';
-import { narrowProgram } from '../random-programs.js';
+import { narrowProgram, programKernel, randomProgram } from '../random-programs.js';
 import { gallery } from './gallery.js';
 import { value } from './ir-builder.js';
 import { architectures, type CompiledCuda, compileCuda, disassemble } from './nvcc.js';
-import { randomProgram } from './random-ir.js';
 
 /** The kernel, with a parameter for every name that its own text has. */
 function namedByOwnText(module: IrModule): IrModule {
@@ -67,7 +66,7 @@ describe.each(architectures)('nvcc for %s', needing('nvcc'), (architecture) => {
   });
 
   test('compiles random programs without a warning', async () => {
-    const modules = Array.from({ length: 20 }, (_, i) => randomProgram(`random${i}`, 1000 + i));
+    const modules = Array.from({ length: 20 }, (_, i) => programKernel(randomProgram(1000 + i, 14)).ir());
     const { kernels, warnings } = await compileCuda(printCuda(modules), architecture);
     expect(warnings).toEqual([]);
     expect(kernels.length).toBe(modules.length);
