@@ -12,12 +12,12 @@ import type { PublicName } from './names.js';
 
 const { row } = heddle;
 export const layer: heddle.ExpertParallelOptions = {
-  ...{ experts: 4, topK: 2, maxTokens: 2, waitMs: 100, weighting: 'experts', wire: 'rows' },
+  ...{ experts: 4, topK: 2, maxTokens: 2, waitMs: 100, weighting: 'experts', combineFormat: 'rows' },
   ...{ weights: true, counts: true, payloads: { x: row('bf16', 8) }, output: row('bf16', 8) },
 };
 const shape: testing.Shape = {
   ...{ ranks: 2, experts: 4, topK: 2, maxTokens: 2, payloads: [{ name: 'x', rowBytes: 16 }] },
-  output: { dtype: 'bf16', hidden: 8, weighting: 'experts', wire: 'rows' },
+  output: { dtype: 'bf16', hidden: 8, weighting: 'experts', combineFormat: 'rows' },
 };
 const routes = { tokens: 1, topkIds: Int32Array.of(0, 1), topkWeights: Float32Array.of(0.5, 0.5) };
 const source = { ...routes, payloads: { x: new Uint8Array(16) } };
@@ -120,7 +120,7 @@ export const withArguments = {
   randomBytes: call(testing.randomBytes, 4, 1),
   shapeOfRounds: call(testing.shapeOfRounds, {
     ...{ ranks: 2, experts: 4, topK: 2, maxTokens: 2, replicas: 1, hidden: 8, dtype: 'bf16' },
-    ...{ weighting: 'experts', wire: 'rows', extra: [4] },
+    ...{ weighting: 'experts', combineFormat: 'rows', extra: [4] },
   }),
   compareBits: call(testing.compareBits, 'x', 'bf16', bits, bits, 8),
   compareClosely: call(testing.compareClosely, 'x', 'bf16', bits, bits, 8, 0.1),

@@ -176,7 +176,7 @@ describe('refuses', () => {
   it('rows that come back', () => {
     const output = fp8('bf16', 128);
     expect(() => ExpertParallel.memory({ ...layer, ranks: 1, payloads: {}, output })).toThrow(
-      `output.rounds is "e4m3"; it must be absent: wire: 'e4m3' rounds rows that come back`,
+      `output.rounds is "e4m3"; it must be absent: combineFormat: 'e4m3' rounds rows that come back`,
     );
   });
 

@@ -12,7 +12,7 @@ const byWay = (way: 'push' | 'pull') => ({
 const cases: readonly [string, Partial<ExpertParallelOptions>, number?][] = [
   ['one-sided, pushed', byWay('push')],
   ['one-sided, pulled', byWay('pull')],
-  ['one-sided, e4m3', { wire: 'e4m3' }],
+  ['one-sided, e4m3', { combineFormat: 'e4m3' }],
   ['one-sided, split', { split: true }],
   ['portable', { family: 'portable' }],
   ['hybrid on one node of two', { family: 'hybrid' }, 2],

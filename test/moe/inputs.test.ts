@@ -39,7 +39,7 @@ describe('a shape', () => {
     ['as many routes as experts', { ...shape, experts: 32, topK: 32 }],
     ['more ranks than experts', { ...shape, ranks: 72, experts: 5 }],
     ['the largest rows', outputBut({ dtype: 'f32', hidden: 2 ** 18 })],
-    ['weights in combine, rows as e4m3', outputBut({ weighting: 'plan', wire: 'e4m3' })],
+    ['weights in combine, rows as e4m3', outputBut({ weighting: 'plan', combineFormat: 'e4m3' })],
     ['eight payloads', but({ payloads: [...'abcdefgh'].map((name) => payload(name, 2 ** 20)) })],
   ])('may be %s', (_, good) => {
     expect(requireShape(good)).toBe(good);
@@ -96,7 +96,10 @@ describe('a shape', () => {
       outputBut({ dtype: 'f32', hidden: 2 ** 18 + 1 }),
     ],
     [`output.weighting is "here"; it must be one of 'experts', 'plan'`, outputBut({ weighting: 'here' })],
-    [`output.wire is "fp8"; it must be one of 'rows', 'e4m3', 'mxfp8'`, outputBut({ wire: 'fp8' })],
+    [
+      `output.combineFormat is "fp8"; it must be one of 'rows', 'e4m3', 'mxfp8'`,
+      outputBut({ combineFormat: 'fp8' }),
+    ],
   ])('%s', (message, bad) => {
     const check = () => requireShape(bad as Shape);
     expect(check).toThrow(ArgumentError);

@@ -23,8 +23,8 @@ const slots = ranks * options.maxTokens;
 const variants: Record<string, Partial<ExpertParallelOptions>> = {
   plain: {},
   'weights in combine': { weighting: 'plan' },
-  'e4m3 back': { wire: 'e4m3', output: row('bf16', 48) },
-  'e4m3 back, weights in combine': { wire: 'e4m3', weighting: 'plan', output: row('bf16', 48) },
+  'e4m3 back': { combineFormat: 'e4m3', output: row('bf16', 48) },
+  'e4m3 back, weights in combine': { combineFormat: 'e4m3', weighting: 'plan', output: row('bf16', 48) },
   'rows that are pulled': { output: row('bf16', 7) },
   'no weights, but counts': { weights: false, counts: true },
   'split phases': { split: true },

@@ -49,7 +49,7 @@ const rails = {
 
 const portable = { family: 'portable' } as const;
 const twoNodes = { family: 'hybrid', nodes: 2 } as const;
-const narrow = { wire: 'e4m3', hidden: 144 } as const;
+const narrow = { combineFormat: 'e4m3', hidden: 144 } as const;
 
 const uneven = [
   [3, 0, 1],
@@ -145,17 +145,17 @@ const added = each(
     'pulled, several vectors at a time': {
       ...{ hidden: 1040, ranks: 2, tuning: spread('pull', { threads: 32, parts: 1 }) },
     },
-    e4m3: { wire: 'e4m3' },
+    e4m3: { combineFormat: 'e4m3' },
     'f32, split': { dtype: 'f32', split: true },
     'a graph': { graph: true },
     'routes to nobody': { routes: { holes: 0.7 } },
     portable,
-    'portable, e4m3, split': { ...portable, split: true, wire: 'e4m3' },
+    'portable, e4m3, split': { ...portable, split: true, combineFormat: 'e4m3' },
     ...each(
       { ...twoNodes, ranks: 4, hidden: 1040, maxTokens: 3 },
       {
         'hybrid on two nodes': {},
-        'hybrid on two nodes, e4m3': { wire: 'e4m3' },
+        'hybrid on two nodes, e4m3': { combineFormat: 'e4m3' },
       },
     ),
   },
@@ -179,7 +179,7 @@ const groups = each(
     'one-sided': looked,
     'one-sided, split': { ...looked, split: true },
     'one-sided, e4m3, in parts': {
-      ...{ wire: 'e4m3', hidden: 1040, tokens: ofPairs, tuning: spread('push', teams) },
+      ...{ combineFormat: 'e4m3', hidden: 1040, tokens: ofPairs, tuning: spread('push', teams) },
     },
     'one-sided, pulled': { ...looked, hidden: 5, tuning: spread('pull', teams) },
     'one-sided, combine weighs': { ...looked, weighting: 'plan' },
@@ -189,7 +189,9 @@ const groups = each(
     'portable, odd rows, three chunks': {
       ...{ ...looked, ...portable, hidden: 5, maxTokens: 66, tokens: [[66, 66, 40, 40]] },
     },
-    'portable, e4m3, f32': { ...portable, wire: 'e4m3', hidden: 1040, dtype: 'f32', tokens: ofPairs },
+    'portable, e4m3, f32': {
+      ...{ ...portable, combineFormat: 'e4m3', hidden: 1040, dtype: 'f32', tokens: ofPairs },
+    },
     'portable, groups of 3': { ...portable, ...threes },
   },
 );
@@ -285,7 +287,7 @@ const left = each(
         'split, counts': { split: true, counts: true, inspect: true },
         'counts, looked at': { counts: true, inspect: true },
         'pull, counts, looked at': { tuning: pulled, counts: true, inspect: true, leaveOut: leaving(0) },
-        e4m3: { wire: 'e4m3', hidden: 16, leaveOut: leaving(1) },
+        e4m3: { combineFormat: 'e4m3', hidden: 16, leaveOut: leaving(1) },
         'combine weighs': { weighting: 'plan' },
         'two at once': { leaveOut: leaving(0, 3) },
         'all but one': { tuning: pulled, leaveOut: leaving(0, 1, 3) },
@@ -298,7 +300,7 @@ const left = each(
       { ...portable, tuning: messages() },
       {
         'portable, counts, looked at': { counts: true, inspect: true, leaveOut: leaving(0) },
-        'portable, e4m3, two at once': { wire: 'e4m3', hidden: 16, leaveOut: leaving(0, 3) },
+        'portable, e4m3, two at once': { combineFormat: 'e4m3', hidden: 16, leaveOut: leaving(0, 3) },
         'portable, combine weighs, all but one': { weighting: 'plan', leaveOut: leaving(0, 1, 3) },
         'portable, a graph of two rounds that goes on': { ...inFlight, graph: true },
       },
@@ -312,7 +314,7 @@ const left = each(
         'hybrid, a node': { inspect: true, leaveOut: leaving(0, 1) },
         'hybrid, all but one': { leaveOut: leaving(0, 1, 3) },
         'hybrid, e4m3, weighed by combine': {
-          ...{ wire: 'e4m3', hidden: 16, weighting: 'plan', leaveOut: leaving(1) },
+          ...{ combineFormat: 'e4m3', hidden: 16, weighting: 'plan', leaveOut: leaving(1) },
         },
         'hybrid, neighbours of a node of four': {
           ...{ ranks: 8, maxTokens: 2, extra: [], leaveOut: leaving(0, 3, 6) },

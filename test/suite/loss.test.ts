@@ -26,17 +26,20 @@ const rails = {
   family: 'hybrid',
   tuning: { dispatch: { blocks: 4, threads: 32, chunk: 2 }, combine: messages },
 } as const;
-type Way = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'wire' | 'replicas' | 'split'> & {
+type Way = Pick<
+  ExpertParallelOptions,
+  'family' | 'transport' | 'tuning' | 'combineFormat' | 'replicas' | 'split'
+> & {
   readonly nodes?: number;
 };
 const ways: Record<string, Way> = {
   pull: { tuning: pull },
   push: { tuning: push },
-  'push, as e4m3': { tuning: push, wire: 'e4m3' },
+  'push, as e4m3': { tuning: push, combineFormat: 'e4m3' },
   'push, split': { tuning: push, split: true },
   messages: portable,
   'messages, split': { ...portable, split: true },
-  'messages, as e4m3': { ...portable, wire: 'e4m3' },
+  'messages, as e4m3': { ...portable, combineFormat: 'e4m3' },
   'rails between 3 nodes': { ...rails, nodes: 3 },
 };
 

@@ -82,7 +82,7 @@ export interface RoundTrip {
   readonly output: Row & { readonly dtype: RowDtype };
   /** Who multiplies by the router weights; with `plan`, the rows between are one a route, each at its own index. */
   readonly weighting?: 'experts' | 'plan';
-  readonly wire?: RowFormatName;
+  readonly combineFormat?: RowFormatName;
   readonly routes?: RoutesOptions;
   /** Some ids are out of range, which only the device can see. */
   readonly stray?: boolean;
@@ -146,9 +146,9 @@ const shapeOf = ({ ranks, experts, topK, maxTokens, payloads, output, ...trip }:
 });
 
 /** What of a trip is both in the layer's options and in the reference's shape. */
-const journey = ({ weighting, wire }: Pick<RoundTrip, 'weighting' | 'wire'>) => ({
+const journey = ({ weighting, combineFormat }: Pick<RoundTrip, 'weighting' | 'combineFormat'>) => ({
   ...(weighting && { weighting }),
-  ...(wire && { wire }),
+  ...(combineFormat && { combineFormat }),
 });
 
 function expectedRounds(trip: RoundTrip, shape: Shape, worldNodes: number): ExpectedRound[] {
@@ -436,8 +436,8 @@ const u8 = (...lengths: number[]): Readonly<Record<string, Row>> =>
 const out = (dtype: RowDtype, length: number): RoundTrip['output'] => ({ dtype, length });
 
 /** Experts between rows of one type, which come back as e4m3 with scales. */
-const asE4m3 = (dtype: RowDtype, length: number, wire: RowFormatName = 'e4m3') =>
-  ({ payloads: { x: row(dtype, length) }, output: out(dtype, length), wire }) as const;
+const asE4m3 = (dtype: RowDtype, length: number, combineFormat: RowFormatName = 'e4m3') =>
+  ({ payloads: { x: row(dtype, length) }, output: out(dtype, length), combineFormat }) as const;
 
 function tuning(
   way: 'pull' | 'push',
@@ -699,7 +699,7 @@ export function largeCases(ranks: number, family: FamilyName = 'one-sided'): Rou
       name: '7168 bf16 as e4m3, weighed by combine, 32 tokens',
       maxTokens: 32,
       weighting: 'plan',
-      wire: 'e4m3',
+      combineFormat: 'e4m3',
       between: 'example',
     }),
     roundTripCase({

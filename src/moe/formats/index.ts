@@ -19,4 +19,5 @@ export type RowFormatName = keyof typeof rowFormats;
 export const rowFormatNames = Object.keys(rowFormats) as readonly RowFormatName[];
 
 /** In which rows of such an output travel. */
-export const formatOf = ({ wire = 'rows' }: { readonly wire?: RowFormatName }): RowFormat => rowFormats[wire];
+export const formatOf = ({ combineFormat: name }: { readonly combineFormat?: RowFormatName }): RowFormat =>
+  rowFormats[name ?? 'rows'];

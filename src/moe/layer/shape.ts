@@ -59,7 +59,7 @@ export interface Output {
    * 128 or 32 elements: about half the bytes of bf16, with an error of at most 1/17 of the block's largest magnitude per row
    * (docs/semantics.md).
    */
-  readonly wire?: RowFormatName;
+  readonly combineFormat?: RowFormatName;
   /** Combine adds each sum, once it is rounded, to what the caller's tensor holds. Default false: it overwrites that. */
   readonly adds?: boolean;
 }
@@ -235,7 +235,8 @@ function requireOutput({ output, replicas = 1 }: Shape): void {
   if (output.weighting !== undefined) {
     requireOneOf('output.weighting', output.weighting, weightings);
   }
-  if (output.wire !== undefined) requireOneOf('output.wire', output.wire, rowFormatNames);
+  if (output.combineFormat !== undefined)
+    requireOneOf('output.combineFormat', output.combineFormat, rowFormatNames);
   if (output.adds !== true) return;
   if ((output.hidden * dtypes[output.dtype].size) % 16 !== 0) {
     const possible = 'rows of whole 16 bytes, for sums are added to them';

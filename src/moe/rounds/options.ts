@@ -114,7 +114,7 @@ export interface ExpertParallelOptions<P extends string = string> {
    * 'mxfp8' likewise with one for every 32: about half the bytes of bf16. Each rank's row then changes by at most 1/17 of the
    * largest magnitude among those that share a scale (docs/semantics.md). Rows must be a multiple of 16 elements long.
    */
-  readonly wire?: RowFormatName;
+  readonly combineFormat?: RowFormatName;
   /**
    * Combine adds each sum, once it is rounded, to what `out` holds: such as a shared expert's rows, or a residual. Default false: it
    * overwrites `out`. A round that is repeated adds again.
@@ -169,7 +169,7 @@ export const parallelOptions: Table<ExpertParallelOptions> = {
   ...{ experts: true, topK: true, maxTokens: true, replicas: true, payloads: true, output: true },
   ...{ placement: true, family: true, tuning: true },
   weighting: oneOf(weightings),
-  wire: oneOf(rowFormatNames),
+  combineFormat: oneOf(rowFormatNames),
   ...{ adds: requireFlag, weights: requireFlag, counts: requireFlag, split: requireFlag, waits: requireFlag },
   rounds: integerFrom(1, 2),
   sms: integerFrom(1, 1024),
@@ -188,7 +188,7 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
   });
   requireRow('output', options.output, ['f32', 'bf16', 'f16']);
   if (options.output.rounds !== undefined) {
-    const possible = `absent: wire: '${options.output.rounds}' rounds rows that come back`;
+    const possible = `absent: combineFormat: '${options.output.rounds}' rounds rows that come back`;
     throw new ArgumentError('output.rounds', options.output.rounds, possible);
   }
   const { experts, topK, maxTokens, replicas = 1, weighting, adds } = options;
@@ -197,7 +197,7 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
   const output: Output = {
     dtype: options.output.dtype,
     hidden: options.output.length,
-    ...onlyGiven(options, 'weighting', 'wire'),
+    ...onlyGiven(options, 'weighting', 'combineFormat'),
     ...(adds && { adds }),
   };
   const shape = requireShape({ ranks, experts, topK, maxTokens, replicas, payloads, output });

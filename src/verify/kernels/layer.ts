@@ -34,11 +34,11 @@ export const travelling = {
   rounded: oneOf('dispatch makes rows of fp8 or mxfp8 from bf16', yesNo, 'no'),
   scales: number('bytes of a second payload; 0 for none', [0, 2 ** 20], 0),
   weighting: oneOf('who applies the router weights', weightings, 'experts'),
-  wire: oneOf('how rows come back', rowFormatNames, 'rows'),
+  combineFormat: oneOf('how rows come back', rowFormatNames, 'rows'),
 } satisfies Parameters;
 
 export function layerOf(shape: ShapeOf<typeof travelling>): Layer {
-  const { ranks, experts, replicas, dtype, hidden, weighting, format, wire } = shape;
+  const { ranks, experts, replicas, dtype, hidden, weighting, format, combineFormat } = shape;
   const rounded = { fp8: 'e4m3', mxfp8: 'mxfp8' } as const;
   const rounds = shape.rounded === 'yes';
   if (rounds && !(format in rounded && hidden % scaleBlock === 0))
@@ -61,7 +61,7 @@ export function layerOf(shape: ShapeOf<typeof travelling>): Layer {
   const layer: Layer = {
     ...{ ranks, experts, topK: shape.topk, maxTokens: shape.tokens, replicas },
     payloads: scales.rowBytes > 0 ? [...carried, scales] : carried,
-    output: { dtype, hidden, weighting, wire },
+    output: { dtype, hidden, weighting, combineFormat },
     weights: weighting !== 'experts' || shape.weights === 'yes',
     counts: shape.counts === 'yes',
   };

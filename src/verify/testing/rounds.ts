@@ -75,7 +75,7 @@ export interface RoundsShape {
   readonly hidden: number;
   readonly dtype: Shape['output']['dtype'];
   readonly weighting?: NonNullable<Shape['output']['weighting']>;
-  readonly wire?: NonNullable<Shape['output']['wire']>;
+  readonly combineFormat?: NonNullable<Shape['output']['combineFormat']>;
   /** Combine adds to `out`, which holds the rows of `x`. */
   readonly adds?: boolean;
   /** Bytes of further payloads, which travel beside `x`. */
@@ -97,7 +97,9 @@ export function shapeOfRounds(of: RoundsShape): Shape {
       { name: exampleInput, rowBytes: hiddenBytes },
       ...extra.map((rowBytes, i) => ({ name: `p${i + 1}`, rowBytes })),
     ],
-    output: { ...{ dtype, hidden }, ...onlyGiven(of, 'weighting', 'wire'), ...(of.adds && { adds: true }) },
+    output: {
+      ...{ dtype, hidden, ...onlyGiven(of, 'weighting', 'combineFormat'), ...(of.adds && { adds: true }) },
+    },
   });
 }
 

@@ -12,7 +12,7 @@ const layer: Layer = {
   topK: 8,
   maxTokens: 2048,
   payloads: [{ name: 'x', rowBytes: 7168 }],
-  output: { dtype: 'bf16', hidden: 7168, weighting: 'experts', wire: 'rows' },
+  output: { dtype: 'bf16', hidden: 7168, weighting: 'experts', combineFormat: 'rows' },
   weights: true,
   counts: false,
 };
@@ -27,7 +27,7 @@ const target: PlanTarget = {
 };
 
 const groups = { ...layer, replicas: 2 };
-const narrow = { ...layer, output: { ...layer.output, wire: 'e4m3' } } as const;
+const narrow = { ...layer, output: { ...layer.output, combineFormat: 'e4m3' } } as const;
 const small = { ...layer, maxTokens: 128 };
 const planned = { ...layer, output: { ...layer.output, weighting: 'plan' } } as const;
 /** A token has two rows at most. */

@@ -169,7 +169,7 @@ describe('rounds between nodes give the reference’s bits', () => {
     warps: fc.integer({ min: 1, max: 2 }),
     parts: fc.integer({ min: 1, max: 3 }),
     units: fc.integer({ min: 1, max: 36 }),
-    travels: fc.constantFrom({ wire: 'rows' }, { wire: 'e4m3' } as const),
+    travels: fc.constantFrom({ combineFormat: 'rows' }, { combineFormat: 'e4m3' } as const),
     dtype: fc.constantFrom('bf16' as const, 'f16' as const, 'f32' as const),
     weighting: fc.constantFrom('experts' as const, 'plan' as const),
     extra: fc.array(fc.integer({ min: 1, max: 50 }), { maxLength: 2 }),
@@ -186,7 +186,7 @@ describe('rounds between nodes give the reference’s bits', () => {
           const ranks = nodes * local;
           const replicas = together ? local : 1;
           const maxTokens = of.maxTokens * replicas;
-          const hidden = travels.wire === 'e4m3' ? units * 16 : units;
+          const hidden = travels.combineFormat === 'e4m3' ? units * 16 : units;
           const { counts, split, holes, ...rows } = of;
           const tokens = [0, 1].map((n) =>
             Array.from({ length: ranks }, (_, rank) => {

@@ -20,7 +20,7 @@ const deepSeek: Layer = {
     { name: 'x', rowBytes: 7168 },
     { name: 'scales', rowBytes: 224 },
   ],
-  output: { dtype: 'bf16', hidden: 7168, weighting: 'experts', wire: 'rows' },
+  output: { dtype: 'bf16', hidden: 7168, weighting: 'experts', combineFormat: 'rows' },
   weights: true,
   counts: false,
 };
@@ -63,7 +63,7 @@ describe('the portable family refuses', () => {
   });
 
   test('rows as e4m3 that are not a multiple of 16 elements', () => {
-    const output = { ...deepSeek.output, wire: 'e4m3', hidden: 7160 } as const;
+    const output = { ...deepSeek.output, combineFormat: 'e4m3', hidden: 7160 } as const;
     expect(refusal({ output })).toMatchObject({ message: expect.stringContaining('output.length is 7160') });
   });
 
@@ -176,7 +176,7 @@ test('so do rows as e4m3', async () => {
   await fc.assert(
     fc.asyncProperty(hidden, fc.constantFrom('bf16', 'f16', 'f32'), spreads, (hidden, dtype, combine) =>
       expectReference({
-        ...{ ranks: 2, experts: 5, topK: 3, maxTokens: 2, hidden, dtype, wire: 'e4m3' },
+        ...{ ranks: 2, experts: 5, topK: 3, maxTokens: 2, hidden, dtype, combineFormat: 'e4m3' },
         ...{ family: 'portable', checked: true, tuning: { dispatch: combine, combine } },
       }),
     ),

@@ -31,7 +31,7 @@ test.each<[RoundsOptions, Partial<RoundsShape>, number?]>([
   [{}, {}],
   [{}, { dtype: 'f16' }],
   [{}, { dtype: 'f32' }],
-  [{}, { wire: 'e4m3', hidden: 144 }],
+  [{}, { combineFormat: 'e4m3', hidden: 144 }],
   [{ family: 'portable' }, {}],
   [{ family: 'hybrid' }, {}, 2],
 ])('special weights give the bits of the reference: %j, %j', async (options, change, nodes = 1) => {

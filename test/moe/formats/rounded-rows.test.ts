@@ -29,7 +29,7 @@ const plain: RoundsShape = {
   maxTokens: 3,
   hidden: 144,
   dtype: 'bf16',
-  wire: 'e4m3',
+  combineFormat: 'e4m3',
 };
 
 /** One round in which the experts of every rank leave `outputs[rank]`; what each rank gets back. */
@@ -138,7 +138,7 @@ describe('what cannot travel as e4m3 is refused at creation', () => {
     maxTokens: 2,
     payloads: { x: row('bf16', 8) },
     output: row('bf16', 64),
-    wire: 'e4m3',
+    combineFormat: 'e4m3',
   };
   const refused = (changes: Partial<ExpertParallelOptions>, message: string) =>
     World.local({ ranks: 1, device: 'sim' }, (world) =>
@@ -148,19 +148,19 @@ describe('what cannot travel as e4m3 is refused at creation', () => {
   test('rows of no whole vector', () =>
     refused(
       { output: row('bf16', 72) },
-      "output.length is 72; it must be a multiple of 16 for wire 'e4m3'; wire 'rows' takes any length",
+      "output.length is 72; it must be a multiple of 16 for combineFormat 'e4m3'; combineFormat 'rows' takes any length",
     ));
   test('a combine that pulls', () =>
     refused(
       { tuning: { ...spread, combine: { ...spread.combine, way: 'pull' } } },
-      `tuning.combine.way is "pull"; it must be 'push' for wire 'e4m3'`,
+      `tuning.combine.way is "pull"; it must be 'push' for combineFormat 'e4m3'`,
     ));
-  test('a wire format that does not exist', () =>
-    refused({ wire: 'fp8' as 'e4m3' }, `wire is "fp8"; it must be one of 'rows', 'e4m3'`));
+  test('a format that does not exist', () =>
+    refused({ combineFormat: 'fp8' as 'e4m3' }, `combineFormat is "fp8"; it must be one of 'rows', 'e4m3'`));
 
   test('more threads than its sums have registers for', () =>
     refused(
       { tuning: { ...spread, combine: { ...spread.combine, threads: 896 } } },
-      `tuning.combine.threads is 896; it must be at most 512 for wire 'e4m3'`,
+      `tuning.combine.threads is 896; it must be at most 512 for combineFormat 'e4m3'`,
     ));
 });

@@ -242,11 +242,11 @@ describe('combine', () => {
     'with rows as e4m3 strays from the exact sum by at most Σ amax/17 and the rounding of f32 (weights by %s)',
     (weighting) => {
       fc.assert(
-        fc.property(round({ weighting, wire: 'e4m3' }), (round) => {
+        fc.property(round({ weighting, combineFormat: 'e4m3' }), (round) => {
           const { shape, sources, seed } = round;
           const { hidden } = shape.output;
           const outputs = outputsOf(shape, seed, weighting === 'plan' ? shape.topK : 1);
-          const exact: Shape = { ...shape, output: { ...shape.output, wire: 'rows' } };
+          const exact: Shape = { ...shape, output: { ...shape.output, combineFormat: 'rows' } };
           for (const [rank, source] of sources.entries()) {
             const low = reference.combine(shape, source, rank, outputs);
             const high = reference.combine(exact, source, rank, outputs);
@@ -299,7 +299,7 @@ describe('combine', () => {
       topK: 1,
       maxTokens: 1,
       payloads: [],
-      output: { dtype: 'f32', hidden: 2, wire: 'e4m3' },
+      output: { dtype: 'f32', hidden: 2, combineFormat: 'e4m3' },
     };
     const source: Source = { tokens: 1, topkIds: Int32Array.of(0), payloads: {} };
     const row = Float32Array.of(1, 0.3);

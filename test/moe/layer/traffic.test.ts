@@ -108,12 +108,16 @@ describe('traffic', () => {
   });
 
   it('of rows as e4m3 counts a scale for every 128 elements', () => {
-    expect(combineRowBytes({ output: { dtype: 'bf16', hidden: 7168, wire: 'e4m3' } })).toBe(7168 + 56 * 4);
-    expect(combineRowBytes({ output: { dtype: 'bf16', hidden: 130, wire: 'e4m3' } })).toBe(130 + 8);
+    expect(combineRowBytes({ output: { dtype: 'bf16', hidden: 7168, combineFormat: 'e4m3' } })).toBe(
+      7168 + 56 * 4,
+    );
+    expect(combineRowBytes({ output: { dtype: 'bf16', hidden: 130, combineFormat: 'e4m3' } })).toBe(130 + 8);
   });
 
   it('of rows as mxfp8 counts a scale for every 32 elements, four to a word', () => {
-    expect(combineRowBytes({ output: { dtype: 'bf16', hidden: 7168, wire: 'mxfp8' } })).toBe(7168 + 224);
+    expect(combineRowBytes({ output: { dtype: 'bf16', hidden: 7168, combineFormat: 'mxfp8' } })).toBe(
+      7168 + 224,
+    );
     expect(combineRowBytes({ output: { dtype: 'f32', hidden: 130 } })).toBe(520);
   });
 });

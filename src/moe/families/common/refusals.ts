@@ -16,7 +16,7 @@ export function refusesRows(layer: Layer, elements = 0): HeddleError | null {
   const { ranks, maxTokens, output } = layer;
   const { multiple } = formatOf(output);
   if (output.hidden % multiple !== 0) {
-    const possible = `a multiple of ${multiple} for wire '${output.wire}'; wire 'rows' takes any length`;
+    const possible = `a multiple of ${multiple} for combineFormat '${output.combineFormat}'; combineFormat 'rows' takes any length`;
     return new ArgumentError('output.length', output.hidden, possible);
   }
   const { replicas } = sharing(layer);

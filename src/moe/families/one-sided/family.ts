@@ -66,12 +66,12 @@ function refusesTuning(
       return new ArgumentError(`tuning.${phase}.teams`, teams, possible);
     }
   }
-  const { wire } = layer.output;
+  const how = `combineFormat '${layer.output.combineFormat}'`;
   const { mostThreads } = formatOf(layer.output);
   if (!travelsAsItLies(layer) && combine.way !== 'push')
-    return new ArgumentError('tuning.combine.way', combine.way, `'push' for wire '${wire}'`);
+    return new ArgumentError('tuning.combine.way', combine.way, `'push' for ${how}`);
   if (combine.threads > mostThreads) {
-    const possible = `at most ${mostThreads} for wire '${wire}'`;
+    const possible = `at most ${mostThreads} for ${how}`;
     return new ArgumentError('tuning.combine.threads', combine.threads, possible);
   }
   if (combine.way === 'pull' && split)

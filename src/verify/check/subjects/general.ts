@@ -19,7 +19,7 @@ import {
 
 const rowsBack: Readonly<Record<string, Partial<Rounds>>> = {
   'combine weighs rows of a plan': { weighting: 'plan', topK: 3, experts: 5 },
-  e4m3: { wire: 'e4m3', hidden: 144, ranks: 3, topK: 3, counts: true },
+  e4m3: { combineFormat: 'e4m3', hidden: 144, ranks: 3, topK: 3, counts: true },
 };
 
 /** Checks of a family over a transport, with these knobs of its own. */

@@ -47,7 +47,7 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
     ...{ ...inParts, ranks: 6, nodes: 3, replicas: 2, experts: 6, blocks: 1, hidden: 24 },
   },
   'groups of 3, e4m3, in parts, split': {
-    ...{ ...inParts, ranks: 6, replicas: 3, maxTokens: 6, wire: 'e4m3', hidden: 1040, split: true },
+    ...{ ...inParts, ranks: 6, replicas: 3, maxTokens: 6, combineFormat: 'e4m3', hidden: 1040, split: true },
     ...{ times: 2, uneven: true },
   },
   'groups of 2 of 4, odd rows, a graph': {
@@ -74,8 +74,8 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
   // Of both rounds in flight; it runs twice.
   'split, a graph, replayed': { ...alone, split: true, rounds: 2, graph: true, times: 4 },
   'combine weighs': { ranks: 4, weighting: 'plan', topK: 3, experts: 5 },
-  e4m3: { ranks: 4, wire: 'e4m3', hidden: 144, topK: 3, dtype: 'f16' },
-  mxfp8: { ranks: 4, wire: 'mxfp8', hidden: 144, maxTokens: 1 },
+  e4m3: { ranks: 4, combineFormat: 'e4m3', hidden: 144, topK: 3, dtype: 'f16' },
+  mxfp8: { ranks: 4, combineFormat: 'mxfp8', hidden: 144, maxTokens: 1 },
   // A block rounds several rows of one message, and a row is longer than its warps round in one turn.
   'rows rounded by dispatch': roundedRows({ length: 640 }, { ...inPairs, ranks: 4, maxTokens: 3 }),
   'rows rounded by dispatch to mxfp8, two warps': roundedRows(
@@ -83,7 +83,7 @@ const nodes: Readonly<Record<string, Partial<Rounds>>> = {
     { threads: 64, blocks: 1 },
   ),
   'e4m3, weighed by combine, two stretches, in parts': {
-    ...{ wire: 'e4m3', hidden: 1040, parts: 2, weighting: 'plan', maxTokens: 1 },
+    ...{ combineFormat: 'e4m3', hidden: 1040, parts: 2, weighting: 'plan', maxTokens: 1 },
   },
 };
 

@@ -75,7 +75,7 @@ const planned = each(
 
 /** Rows are rounded on their way. */
 const narrow = each(
-  { wire: 'e4m3', hidden: 16 },
+  { combineFormat: 'e4m3', hidden: 16 },
   {
     e4m3: { counts: true },
     'e4m3, one token': oneToken,
@@ -88,7 +88,7 @@ const narrow = each(
     'e4m3, one resident block': { residentBlocks: 1, maxTokens: 3 },
     'e4m3, top 12 on 9 ranks': { ...nine, times: 1 },
     'e4m3, a graph': { graph: true },
-    mxfp8: { wire: 'mxfp8', hidden: 144, maxTokens: 1 },
+    mxfp8: { combineFormat: 'mxfp8', hidden: 144, maxTokens: 1 },
     'e4m3, groups of 2': { ...pairs, hidden: 1040, parts: 2, times: 2, uneven: true },
   },
 );
@@ -105,8 +105,10 @@ const apart = each(
     // Of two warps each, of which one has more of a row than the other.
     'split, two teams': { maxTokens: 5, threads: 128, own: { teams: 2 }, hidden: 264, counts: true },
     'split, groups of 2, a graph': { ...pairs, maxTokens: 4, graph: true, counts: true },
-    'split, e4m3': { wire: 'e4m3', hidden: 16, ranks: 3 },
-    'split, e4m3, combine weighs': { wire: 'e4m3', hidden: 16, weighting: 'plan', topK: 3, experts: 5 },
+    'split, e4m3': { combineFormat: 'e4m3', hidden: 16, ranks: 3 },
+    'split, e4m3, combine weighs': {
+      ...{ combineFormat: 'e4m3', hidden: 16, weighting: 'plan', topK: 3, experts: 5 },
+    },
     'split, counts, arrivals looked at': { counts: true, programmatic: false, inspect: true },
   },
 );
@@ -160,8 +162,8 @@ export const oneSided: readonly CheckSubject[] = [
     kernels: weighing,
     configurations: [
       ...push.rounds('push', narrow),
-      ...push.given('e4m3, nothing between dispatch and combine', { wire: 'e4m3' }),
-      ...push.loss('e4m3', 'combine', { goesOn, wire: 'e4m3' }),
+      ...push.given('e4m3, nothing between dispatch and combine', { combineFormat: 'e4m3' }),
+      ...push.loss('e4m3', 'combine', { goesOn, combineFormat: 'e4m3' }),
     ],
   },
   {

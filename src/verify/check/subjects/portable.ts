@@ -50,10 +50,10 @@ const weighed = each(
 
 /** Rows are rounded on their way. */
 const narrow = each(
-  { wire: 'e4m3' },
+  { combineFormat: 'e4m3' },
   {
     e4m3: { hidden: 16, ranks: 3, counts: true },
-    mxfp8: { wire: 'mxfp8', hidden: 144, ranks: 3, maxTokens: 1 },
+    mxfp8: { combineFormat: 'mxfp8', hidden: 144, ranks: 3, maxTokens: 1 },
     'e4m3, weighed by combine, split': {
       ...{ hidden: 144, topK: 3, weighting: 'plan', routes: { holes: 0.3 }, split: true },
     },
@@ -115,7 +115,7 @@ export const portable: readonly CheckSubject[] = [
     kernels: [...halves.slice(0, 3), 'portable_weigh', ...halves.slice(3)],
     configurations: [
       ...windows.rounds('portable', { ...weighed, ...narrow }),
-      ...windows.loss('portable, e4m3', 'combine', { wire: 'e4m3' }),
+      ...windows.loss('portable, e4m3', 'combine', { combineFormat: 'e4m3' }),
     ],
   },
   {

@@ -53,7 +53,7 @@ const runs: Required<Pick<RoundsOptions, Runs>> = {
 
 const usualShape: Required<RoundsShape> = {
   ...{ ranks: 2, experts: 4, topK: 2, maxTokens: 2, replicas: 1, hidden: 8, dtype: 'bf16' },
-  ...{ weighting: 'experts', wire: 'rows', adds: false, extra: [] },
+  ...{ weighting: 'experts', combineFormat: 'rows', adds: false, extra: [] },
 };
 
 const usual = {
@@ -253,7 +253,7 @@ function onNodes(nodes: number, names: readonly string[]): Record<string, Partia
 export const roundsOverNvshmem: Readonly<Record<string, Partial<Rounds>>> = {
   '2 ranks': {},
   'split, two warps, payloads of odd bytes': { ...twoWarps, split: true, extra: [1, 6] },
-  e4m3: { wire: 'e4m3', hidden: 16, ranks: 3, counts: true },
+  e4m3: { combineFormat: 'e4m3', hidden: 16, ranks: 3, counts: true },
   // Sums are handed on by all blocks of a receive.
   // A share of a sum is more than one unit: what other lanes wrote.
   groups: { ...pairs, hidden: 264 },

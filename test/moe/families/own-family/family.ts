@@ -34,7 +34,8 @@ function refuses(layer: Layer, target: PlanTarget, tuning?: NaiveTuning): Heddle
   if (counts) return new ArgumentError('counts', true, 'false: this family counts nothing');
   const { replicas } = sharing(layer);
   if (replicas > 1) return new ArgumentError('replicas', replicas, '1');
-  if (formatOf(output).rounding !== null) return new ArgumentError('wire', output.wire, "'rows'");
+  if (formatOf(output).rounding !== null)
+    return new ArgumentError('combineFormat', output.combineFormat, "'rows'");
   for (const [phase, { threads }] of Object.entries(tuning ?? {}))
     if (threads < ranks)
       return new ArgumentError(`tuning.${phase}.threads`, threads, `at least ranks, ${ranks}`);
