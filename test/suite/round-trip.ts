@@ -34,7 +34,6 @@ import {
 import type { World } from '../../src/net/world/index.js';
 import {
   type Comparison,
-  compareBits,
   compareCombined,
   compareReceived,
   type Delivered,
@@ -52,15 +51,8 @@ import {
 export interface RoundTripCase {
   readonly name: string;
   readonly ranks: number;
-  /** One rank's part of it: throws where anything differs from the reference, else tells what the rank has in the end. */
-  run(world: World): Promise<readonly Plane[]>;
-}
-
-/** What a rank received or got back in one round, as far as anything is defined about it. */
-export interface Plane {
-  readonly name: string;
-  readonly dtype: Dtype;
-  readonly bits: Bits;
+  /** One rank's part of it: throws where anything differs from the reference. */
+  run(world: World): Promise<void>;
 }
 
 /** The families of one node. */
@@ -124,7 +116,7 @@ export function roundTripCase(trip: RoundTrip): RoundTripCase {
       users++;
       try {
         expected ??= expectedRounds(trip, shape, world.topology.nodes);
-        return await run(world, trip, shape, expected);
+        await run(world, trip, shape, expected);
       } finally {
         if (--users === 0) expected = undefined;
       }
@@ -229,7 +221,7 @@ async function run(
   trip: RoundTrip,
   shape: Shape,
   expected: readonly ExpectedRound[],
-): Promise<readonly Plane[]> {
+): Promise<void> {
   const { experts, topK, maxTokens, payloads, output, weights = true, counts = false } = trip;
   const { family, transport, tuning, waitMs, replicas } = trip;
   const ep = await ExpertParallel.create(world, {
@@ -316,28 +308,21 @@ async function run(
     else if (!made) copy(received.output, rows ?? received.payloads.x!);
     ep.combine(out, stream, made);
   };
-  const check = async (): Promise<readonly Plane[]> => {
+  const check = async (): Promise<void> => {
     await ep.synchronize(stream);
     // On GPUs of one process, nobody makes or frees memory while another's kernels still wait for a peer.
     await world.barrier('rounds are done');
     const found: Comparison[] = [];
-    const planes: Plane[] = [];
-    for (const [i, buffers] of rounds.entries()) {
-      const outcome = await look(shape, buffers, stream);
-      found.push(compare(world.rank, shape, outcome, expected[i]!));
-      for (const plane of planesOf(shape, outcome))
-        planes.push({ ...plane, name: `round ${i}: ${plane.name}` });
-    }
+    for (const [i, buffers] of rounds.entries())
+      found.push(compare(world.rank, shape, await look(shape, buffers, stream), expected[i]!));
     const { different, compared, first } = mergeComparisons(found);
     if (different > 0) throw new Error(`${trip.name}: ${different} of ${compared} differ; ${first}`);
-    return planes;
   };
 
   await world.barrier('buffers are ready');
-  let planes: readonly Plane[] = [];
   if (trip.replays === undefined) {
     for (const round of rounds) enqueue(round);
-    planes = await check();
+    await check();
   } else {
     stream.beginCapture();
     for (const round of rounds) enqueue(round);
@@ -353,7 +338,7 @@ async function run(
         }
       }
       graph.launch(stream);
-      if (looks.includes(replay)) planes = await check();
+      if (looks.includes(replay)) await check();
       // A GPU's queue holds about a thousand launches; a host that fills it blocks, and in one process so do all.
       else if (replay % 8 === 0) await world.barrier('keeping pace');
     }
@@ -365,7 +350,6 @@ async function run(
   for (const tensor of owned) tensor.free();
   await ep.dispose();
   stream.dispose();
-  return planes;
 }
 
 /** One rank's round, as it was read back. */
@@ -397,38 +381,6 @@ const compare = (
     compareReceived(shape, expected.sources, rank, received),
     compareCombined(shape, rank, out, expected.out[rank]!),
   ]);
-
-function planesOf(shape: Shape, { received, out }: Outcome): Plane[] {
-  const { experts, weights, counts, payloads } = received;
-  for (const { name, rowBytes } of shape.payloads) {
-    // Slots without a route hold whatever was there before.
-    for (let slot = 0; slot < sharing(shape).groups * shape.maxTokens; slot++) {
-      const ids = experts.subarray(slot * shape.topK, (slot + 1) * shape.topK);
-      if (ids.every((id) => id < 0)) payloads[name]!.fill(0, slot * rowBytes, (slot + 1) * rowBytes);
-    }
-  }
-  return [
-    { name: 'experts', dtype: 'i32', bits: experts },
-    ...(weights ? [{ name: 'weights', dtype: 'f32', bits: weights } as const] : []),
-    ...(counts ? [{ name: 'counts', dtype: 'u32', bits: counts } as const] : []),
-    ...Object.entries(payloads).map(([name, bits]) => ({ name, dtype: 'u8', bits }) as const),
-    { name: 'out', dtype: shape.output.dtype, bits: out },
-  ];
-}
-
-/** Compares what the ranks of two worlds have after the same case, bit by bit: `[rank][plane]`. */
-export function comparePlanes(
-  actual: readonly (readonly Plane[])[],
-  expected: readonly (readonly Plane[])[],
-): Comparison {
-  return mergeComparisons(
-    expected.flatMap((planes, rank) =>
-      planes.map(({ name, dtype, bits }, i) =>
-        compareBits(`rank ${rank}, ${name}`, dtype, actual[rank]![i]!.bits, bits),
-      ),
-    ),
-  );
-}
 
 const noPayloads: Readonly<Record<string, Row>> = {};
 const u8 = (...lengths: number[]): Readonly<Record<string, Row>> =>

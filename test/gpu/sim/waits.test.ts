@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { formatFinding, SimMachine } from '../../../src/gpu/sim/index.js';
+import { formatFinding, type MachineOptions, SimMachine } from '../../../src/gpu/sim/index.js';
 import { field, kernel, layout, peers, pointer } from '../../../src/lang/index.js';
 import { download, launch, machineOf, type Rank, windowsOf } from './harness.js';
 
@@ -31,8 +31,20 @@ const hear = kernel(
 
 const one = { block: 1 };
 
-async function heard(rank: Rank, out: { address: number; bytes: number }) {
-  return new Uint32Array(await download(rank, out))[0];
+/** Two ranks, of which a tells b of epochs; `hear` resolves with what b's wait for one came to. */
+async function twoRanks(options: Partial<MachineOptions>) {
+  const { machine, ranks } = machineOf({ ranks: 2, ...options });
+  const windows = await windowsOf(ranks, Flags.bytes);
+  const [a, b] = ranks as [Rank, Rank];
+  const out = b.device.allocate(4, 'out');
+  return {
+    ...{ machine, windows, a, b },
+    async hear(epoch: number, limit = 1000) {
+      await launch(b, hear.ir(), one, { win: windows[1]!, from: 0, epoch, limit, out });
+      return async () => new Uint32Array(await download(b, out))[0];
+    },
+    tell: (epoch: number, to = 1) => launch(a, tell.ir(), one, { win: windows[0]!, to, epoch }),
+  };
 }
 
 /** Tells rank `to` only behind a wait in vain. */
@@ -47,15 +59,11 @@ const tellLate = kernel(
 it('a wait whose limit runs out may see in its last look what came meanwhile, and need not', async () => {
   const seen = new Set<number | undefined>();
   for (let seed = 0; seed < 20; seed++) {
-    const { machine, ranks } = machineOf({ ranks: 2, mode: 'checked', seed: String(seed) });
-    const windows = await windowsOf(ranks, Flags.bytes);
-    const [a, b] = ranks as [Rank, Rank];
-    const out = b.device.allocate(4, 'out');
-    const limit = 1000;
-    await launch(b, hear.ir(), one, { win: windows[1]!, from: 0, epoch: 1, limit, out });
-    await launch(a, tellLate.ir(), one, { win: windows[0]!, to: 1, limit });
-    await Promise.all([a.stream.synchronize(), b.stream.synchronize()]);
-    seen.add(await heard(b, out));
+    const { machine, windows, a, hear } = await twoRanks({ mode: 'checked', seed: String(seed) });
+    const heard = await hear(1);
+    await launch(a, tellLate.ir(), one, { win: windows[0]!, to: 1, limit: 1000 });
+    await a.stream.synchronize();
+    seen.add(await heard());
     expect(machine.statistics.timeLimits).toBe(1);
   }
   expect([...seen].sort()).toEqual([1, 2]);
@@ -63,14 +71,11 @@ it('a wait whose limit runs out may see in its last look what came meanwhile, an
 
 describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
   it('a wait is over once its epoch is reached, also past the wrap', async () => {
-    const { machine, ranks } = machineOf({ ranks: 2, mode });
-    const windows = await windowsOf(ranks, Flags.bytes);
-    const [a, b] = ranks as [Rank, Rank];
-    const out = b.device.allocate(4, 'out');
+    const { machine, a, hear, tell } = await twoRanks({ mode });
     for (const epoch of [1, 2, 0x7fffffff, 0xfffffffe, 3]) {
-      await launch(b, hear.ir(), one, { win: windows[1]!, from: 0, epoch, limit: 1000, out });
-      await launch(a, tell.ir(), one, { win: windows[0]!, to: 1, epoch });
-      expect(await heard(b, out)).toBe(1);
+      const heard = await hear(epoch);
+      await tell(epoch);
+      expect(await heard()).toBe(1);
       await a.stream.synchronize();
     }
     expect(machine.findings).toEqual([]);
@@ -143,22 +148,14 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
   });
 
   it('a limit of 0 looks once', async () => {
-    const { machine, ranks } = machineOf({ ranks: 2, mode });
-    const windows = await windowsOf(ranks, Flags.bytes);
-    const b = ranks[1]!;
-    const out = b.device.allocate(4, 'out');
-    await launch(b, hear.ir(), one, { win: windows[1]!, from: 0, epoch: 1, limit: 0, out });
-    expect(await heard(b, out)).toBe(2);
+    const { machine, hear } = await twoRanks({ mode });
+    expect(await (await hear(1, 0))()).toBe(2);
     expect(machine.findings).toEqual([]);
   });
 
   it('a wait that nobody will end runs out, so that the host gets its answer', async () => {
-    const { machine, ranks } = machineOf({ ranks: 2, mode, configuration: 'lonely', seed: '7' });
-    const windows = await windowsOf(ranks, Flags.bytes);
-    const b = ranks[1]!;
-    const out = b.device.allocate(4, 'out');
-    await launch(b, hear.ir(), one, { win: windows[1]!, from: 0, epoch: 3, limit: 1000, out });
-    expect(await heard(b, out)).toBe(2);
+    const { machine, hear } = await twoRanks({ mode, configuration: 'lonely', seed: '7' });
+    expect(await (await hear(3))()).toBe(2);
     if (mode === 'fast') {
       expect(machine.findings).toEqual([]);
       return;
@@ -173,17 +170,13 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
   });
 
   it('a host that still has something to enqueue is waited for', async () => {
-    const { machine, ranks } = machineOf({ ranks: 2, mode });
-    const windows = await windowsOf(ranks, Flags.bytes);
-    const [a, b] = ranks as [Rank, Rank];
-    const out = b.device.allocate(4, 'out');
+    const { machine, hear, tell } = await twoRanks({ mode });
     machine.hostEntered(0);
     machine.hostEntered(1);
-    await launch(b, hear.ir(), one, { win: windows[1]!, from: 0, epoch: 1, limit: 1000, out });
-    const answer = heard(b, out);
+    const answer = (await hear(1))();
     // Rank 0 does something that the machine knows nothing of, for many turns of the event loop.
     for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
-    await launch(a, tell.ir(), one, { win: windows[0]!, to: 1, epoch: 1 });
+    await tell(1);
     expect(await answer).toBe(1);
     expect(machine.findings).toEqual([]);
   });
@@ -192,32 +185,25 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     ['waits for a stuck one does not hide that it is stuck', 'hostWaiting'],
     ['has exited is not waited for', 'hostLeft'],
   ] as const)('a host that %s', async (_, how) => {
-    const { machine, ranks } = machineOf({ ranks: 2, mode });
-    const windows = await windowsOf(ranks, Flags.bytes);
-    const b = ranks[1]!;
-    const out = b.device.allocate(4, 'out');
+    const { machine, hear } = await twoRanks({ mode });
     machine.hostEntered(0);
     machine.hostEntered(1);
-    await launch(b, hear.ir(), one, { win: windows[1]!, from: 0, epoch: 1, limit: 1000, out });
-    const answer = heard(b, out);
+    const answer = (await hear(1))();
     machine[how](0);
     expect(await answer).toBe(2);
   });
 
   it('the loss of a rank leaves its memory readable and its peers with a wait that runs out', async () => {
-    const { machine, ranks } = machineOf({ ranks: 2, mode });
-    const windows = await windowsOf(ranks, Flags.bytes);
-    const [a, b] = ranks as [Rank, Rank];
-    const out = b.device.allocate(4, 'out');
-    await launch(a, tell.ir(), one, { win: windows[0]!, to: 0, epoch: 9 });
+    const { machine, windows, a, b, hear: hearOfA, tell } = await twoRanks({ mode });
+    await tell(9, 0);
     await a.stream.synchronize();
     const never = a.device.allocate(4, 'out');
     await launch(a, hear.ir(), one, { win: windows[0]!, from: 1, epoch: 1, limit: 1000, out: never });
     const lost = a.stream.synchronize();
-    await launch(b, hear.ir(), one, { win: windows[1]!, from: 0, epoch: 1, limit: 1000, out });
+    const heard = await hearOfA(1);
     machine.kill(0);
     await expect(lost).rejects.toThrow(/rank 0 of the simulated machine was killed/);
-    expect(await heard(b, out)).toBe(2);
+    expect(await heard()).toBe(2);
     const read = await b.stream.copyOut(windows[1]!.bases[0]!, 4);
     expect([...read]).toEqual([9, 0, 0, 0]);
     await expect(a.stream.synchronize()).rejects.toThrow(/killed/);
