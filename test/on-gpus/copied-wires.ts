@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { setImmediate } from 'node:timers/promises';
 import { UnavailableError } from '../../src/base/errors.js';
 import { CudaDevice } from '../../src/gpu/cuda/index.js';
-import type { Placement, RemoteWrite, Stream, WireMemory } from '../../src/gpu/index.js';
+import type { RemoteWrite, Stream, WireMemory, WirePlacement } from '../../src/gpu/index.js';
 import { proxyMaker, type World } from '../../src/net/world/index.js';
 import { gpus } from './machine.js';
 
@@ -31,7 +31,7 @@ interface End {
 }
 
 /** Has the layers of a world lie so. `ends`: one list for all ranks, which are in this process. */
-export function copyWires(world: World, ends: End[], placement: Placement = 'gpu'): void {
+export function copyWires(world: World, ends: End[], placement: WirePlacement = 'gpu'): void {
   const { device, rank, ranks } = world;
   world.wires = async () => ({ placement, why: 'copies stand in for a NIC' });
   world.startProxy = async ({ module, name, data, memory }) => {

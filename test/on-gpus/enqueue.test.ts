@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { probe } from '../../src/base/native/index.js';
-import type { Placement } from '../../src/gpu/index.js';
+import type { WirePlacement } from '../../src/gpu/index.js';
 import { World } from '../../src/net/world/index.js';
 import { copyWires, wiresRefused } from './copied-wires.js';
 import { timesOfLayer, timesOfRounds } from './enqueue.js';
@@ -24,7 +24,7 @@ function requireQuick(ranks: readonly Times[]): void {
 }
 
 /** Two GPUs that are two nodes where messages lie somewhere. */
-function onTwo(run: (world: World) => Promise<Times>, placement?: Placement): Promise<Times[]> {
+function onTwo(run: (world: World) => Promise<Times>, placement?: WirePlacement): Promise<Times[]> {
   const ends: Parameters<typeof copyWires>[1] = [];
   const options = { ranks: 2, device: 'cuda', timeoutMs: 15_000, ...(placement && { nodes: 2 }) } as const;
   return World.local(options, (world) => {

@@ -8,7 +8,7 @@ import {
   requireMembers,
   type Table,
 } from '../../base/errors.js';
-import type { Device, Placement } from '../../gpu/index.js';
+import type { Device, WirePlacement } from '../../gpu/index.js';
 import { evenNodes, topologyOf, type World } from '../../net/world/index.js';
 import { type Plan, usualMultiprocessors, type WindowPlan, type WirePlan } from '../families/index.js';
 import {
@@ -93,7 +93,7 @@ export function memoryFor(options: MemoryOptions): MemoryUse {
 export function memoryOf(
   { windows, wire, buffers, ofLayer }: Plan,
   options: ExpertParallelOptions,
-  placement: Placement = 'host',
+  placement: WirePlacement = 'host',
 ): MemoryUse {
   const once: MemoryPart[] = [
     ...windows.flatMap((window) => sectionsOf(window)),

@@ -4,7 +4,7 @@
  */
 
 import { HeddleError, messageOf, requireOneOf, UnavailableError } from '../../../base/errors.js';
-import type { Device, Placement } from '../../../gpu/index.js';
+import type { Device, WirePlacement } from '../../../gpu/index.js';
 import { type ProviderName, type Region, TransferEngine } from '../../fabric/index.js';
 import type { Circle } from '../circle.js';
 import {
@@ -18,7 +18,7 @@ import {
 
 /** Where they lie, and why. */
 export interface Wires {
-  readonly placement: Placement;
+  readonly placement: WirePlacement;
   readonly why: string;
 }
 
@@ -30,7 +30,7 @@ const direct: readonly ProviderName[] = ['efa', 'verbs;ofi_rxm'];
 
 const asked = 'HEDDLE_WIRES, or fabric.wires, says so';
 
-type Wanted = Placement | 'auto';
+type Wanted = WirePlacement | 'auto';
 
 const wantedIn = ({ wires = 'auto' }: FabricOptions): Wanted =>
   requireOneOf('fabric.wires', wires, ['auto', 'host', 'gpu']);

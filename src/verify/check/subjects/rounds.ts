@@ -3,7 +3,7 @@
  * schedules.
  */
 
-import { evenNodes, type Placement, topologyOf } from '../../../gpu/index.js';
+import { evenNodes, topologyOf, type WirePlacement } from '../../../gpu/index.js';
 import {
   type Family,
   familyNamed,
@@ -13,12 +13,7 @@ import {
   type Tuning,
 } from '../../../moe/families/index.js';
 import type { ExpertParallelOptions } from '../../../moe/index.js';
-import {
-  type Placement as ExpertPlacement,
-  placed,
-  type ScaledFormatName,
-  type Shape,
-} from '../../../moe/layer/index.js';
+import { type Placement, placed, type ScaledFormatName, type Shape } from '../../../moe/layer/index.js';
 import { World } from '../../../net/world/index.js';
 import {
   compareRounds,
@@ -64,7 +59,7 @@ const usual = {
   times: 3,
   uneven: false,
   routes: {} as RoutesOptions,
-  placements: [] as readonly ExpertPlacement[],
+  placements: [] as readonly Placement[],
   /** Routes to ids that no expert has. */
   stray: false,
   /** A further payload, of bf16, that dispatch rounds: so many elements a row. */
@@ -80,7 +75,7 @@ const usual = {
   /** Before which rounds the world leaves ranks out, and takes them in again. */
   leaveOut: undefined as RoundsOptions['leaveOut'],
   /** Where what NICs reach lies. */
-  wires: 'host' as Placement,
+  wires: 'host' as WirePlacement,
 };
 
 /**
@@ -90,7 +85,7 @@ const usual = {
 export type Rounds = Readonly<typeof usual> & { readonly tokens: readonly (readonly number[])[] };
 
 /** Placements of four experts on three ranks. Before, expert 3 lives nowhere and two others have two places; after, all live, and one has two. */
-const moved: Readonly<Record<'before' | 'after', ExpertPlacement>> = {
+const moved: Readonly<Record<'before' | 'after', Placement>> = {
   before: { experts: 4, ranks: 3, places: [0, 2, 1, -1, 0, 1] },
   after: { experts: 4, ranks: 3, places: [3, 2, 1, 1, -1, 0] },
 };
