@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { Writable } from 'node:stream';
-import { test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { UnavailableError } from '../../src/base/errors.js';
 import { CudaDevice, countGpus } from '../../src/gpu/cuda/index.js';
@@ -97,6 +97,26 @@ export async function runRanks<T>(
     reports: stdout.lines.map((line) => JSON.parse(line) as T),
     stderr: stderr.lines.join('\n'),
   };
+}
+
+/** Runs cases in a world of processes; each is a test. */
+export async function runCases(
+  context: TestContext,
+  ranks: number,
+  cases: readonly { readonly name: string }[],
+  ...args: readonly string[]
+): Promise<void> {
+  interface Report {
+    readonly name: string;
+    readonly error?: string;
+  }
+  const { result, reports, stderr } = await runRanks<Report>(ranks, 'round-trip-rank.js', args, 90_000);
+  for (const { name, error } of reports) await context.test(name, () => assert.equal(error, undefined));
+  assert.equal(result.exitCode, 0, stderr);
+  assert.deepEqual(
+    reports.map(({ name }) => name),
+    cases.map(({ name }) => name),
+  );
 }
 
 /** A zombie, which waits only for its parent, runs no more. */

@@ -11,7 +11,7 @@ import {
 } from '../../src/verify/testing/index.js';
 import { familyNames } from '../suite/round-trip.js';
 import { casesOnGpus } from './cases.js';
-import { keepAwake, needs, runRanks } from './machine.js';
+import { keepAwake, needs, runCases, runRanks } from './machine.js';
 
 const sizes = [1, 2, 3, 4, 8];
 
@@ -32,21 +32,9 @@ for (const ranks of sizes) {
 }
 
 for (const ranks of sizes.filter((n) => n > 1)) {
-  test(`a process a rank: ${ranks}`, needs(ranks, 120_000), async (context) => {
-    interface Report {
-      readonly name: string;
-      readonly error?: string;
-    }
-    const { result, reports, stderr } = await runRanks<Report>(ranks, 'round-trip-rank.js', [], 90_000);
-    for (const { name, error } of reports) {
-      await context.test(name, () => assert.equal(error, undefined));
-    }
-    assert.equal(result.exitCode, 0, stderr);
-    assert.deepEqual(
-      reports.map(({ name }) => name),
-      casesOnGpus(ranks).map(({ name }) => name),
-    );
-  });
+  test(`a process a rank: ${ranks}`, needs(ranks, 120_000), (context) =>
+    runCases(context, ranks, casesOnGpus(ranks)),
+  );
 }
 
 for (const family of familyNames) {

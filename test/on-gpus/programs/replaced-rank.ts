@@ -5,16 +5,14 @@
 import { RepeatRoundsError } from '../../../src/base/errors.js';
 import { driver } from '../../../src/gpu/cuda/driver.js';
 import { countGpus } from '../../../src/gpu/cuda/index.js';
-import { ExpertParallel, emptyTensor, readBits, row, tensorFrom } from '../../../src/moe/index.js';
 import { World } from '../../../src/net/world/index.js';
-import { makeRoutes } from '../../../src/verify/testing/index.js';
+import { returnedRows } from './returned-rows.js';
 
 const [family, victim, waitMs] = [process.argv[2]!, ...process.argv.slice(3).map(Number)] as [
   string,
   number,
   number,
 ];
-const [tokens, hidden, topK, expertsOfRank] = [64, 512, 4, 4];
 /** The round in which the rank falls, how many the others run without it at least, and how many there are when the new one is there. */
 const [fallsIn, roundsWithout, roundsAfter] = [5, 5, 20];
 const rankHere = Number(process.env.HEDDLE_RANK);
@@ -30,30 +28,10 @@ if (countGpus() === 1) {
 }
 
 const world = await World.join({ timeoutMs: 20_000, lossTimeoutMs: 3_000 });
-const { device, rank } = world;
-const ep = await ExpertParallel.create(world, {
-  ...{ experts: expertsOfRank * world.ranks, topK, maxTokens: tokens, family, waitMs, onLoss: 'mask' },
-  payloads: { x: row('f32', hidden) },
-  output: row('f32', hidden),
-});
+const { rank } = world;
+const { ep, stream, captured, wrongSums } = await returnedRows(world, family, waitMs);
 const isNew = world.out;
-const stream = device.createStream();
-const routes = makeRoutes(ep.shape, rank, tokens, 7);
-const inputs = {
-  topkIds: tensorFrom(device, stream, routes.topkIds, 'i32', [tokens, topK]),
-  topkWeights: tensorFrom(device, stream, routes.topkWeights, 'f32', [tokens, topK]),
-  payloads: {
-    x: tensorFrom(device, stream, new Float32Array(tokens * hidden).fill(1 + rank), 'f32', [tokens, hidden]),
-  },
-};
-const out = emptyTensor(device, 'f32', [tokens, hidden]);
 
-/** Every owner that is not left out gives the row back as it is. */
-const expectedOf = (token: number, masked: readonly number[]): number => {
-  const ids = routes.topkIds.subarray(token * topK, (token + 1) * topK);
-  const owners = [...ids].map((id) => Math.floor(id / expertsOfRank));
-  return new Set(owners.filter((owner) => !masked.includes(owner))).size * (1 + rank);
-};
 /** Where all are, those that have run on say to the others. */
 const agree = async (n: number): Promise<number> => {
   const all = await world.allGather(new Uint8Array(Uint32Array.of(n).buffer), 'the round');
@@ -71,11 +49,7 @@ if (isNew) {
   last = n + roundsAfter;
 }
 // Captured once.
-stream.beginCapture();
-const { output, payloads } = ep.dispatch(inputs, stream);
-stream.copy(output.data, payloads.x.data, output.bytes);
-ep.combine(out, stream);
-const graph = stream.endCapture();
+const graph = captured();
 
 let [wrong, rounds, without] = [0, 0, 0];
 while (n < last) {
@@ -95,8 +69,7 @@ while (n < last) {
   try {
     await ep.synchronize(stream);
     if (last < Number.POSITIVE_INFINITY) times.push(performance.now() - begun);
-    const sums = await readBits(out, stream);
-    for (const [i, sum] of sums.entries()) if (sum !== expectedOf(Math.floor(i / hidden), masked)) wrong++;
+    wrong += await wrongSums(masked);
     rounds++;
     if (masked.length > 0) without++;
     n++;
