@@ -1,4 +1,4 @@
-/** `heddle bench`, and the benchmarks of parts of a layer: `heddle bench experts`, `gemm`, `layer`. */
+/** `heddle bench`, and the benchmarks of parts of a layer: `heddle bench experts`, `gemm`, `layer`, `model`. */
 import { onlyGiven } from '../base/errors.js';
 import { families, transports } from '../moe/families/index.js';
 import {
@@ -6,6 +6,7 @@ import {
   expertsBench,
   gemmBench,
   layerBench,
+  modelBench,
   type RoundsPlan,
   roundBench,
   sweep,
@@ -91,6 +92,7 @@ export function register(bench: Command): void {
   addExperts(bench);
   addGemm(bench);
   addLayer(bench);
+  addModel(bench);
 }
 
 const addRound = (bench: Command) =>
@@ -235,6 +237,51 @@ that routes need, 'padded' how many more are multiplied because of Heddle's tile
         rows: flags.rows ?? usual(flags, [16, 512], [2]),
       };
       return showBench(gemmBench, plan, flags);
+    });
+
+const addModel = (bench: Command) =>
+  described(
+    bench
+      .command('model')
+      .description('measure the layers of a model over one set of buffers, beside a layer with its own'),
+    {
+      ...{ of: 'the layer of a model', needs: 'GPUs', iterations: 10 },
+      simulated: 'to try the command with small rows',
+      help: `'own' is a layer with buffers of its own, 'shared' one of --layers over one set, both in µs (simulated: steps) of the slowest rank in a CUDA graph of as
+many forwards. With --max-tokens below the tokens of a forward 'shared' goes in chunks, and with --rounds 2 two of them are in flight; above, it
+shows what buffers cost that are larger than need be. 'set' and 'a layer' are what the host takes to create the set and a further layer, in ms.`,
+      examples: [
+        'model --ep 2 --experts 4 --layers 48 --tokens 128',
+        'model --ep 2 --experts 4 --tokens 4096 --max-tokens 512 --rounds 2',
+        'model --device sim --ep 2 --layers 2 --tokens 4 --json',
+      ],
+    },
+  )
+    .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
+    .option('--nodes <n>', 'as equal nodes, between which rows cross a network (HEDDLE_PROVIDER)', ranks, 1)
+    .option('--experts <n>', 'experts of each rank (default: the model’s, over the ranks)', experts)
+    .option('--layers <n>', 'layers of the model', times, 8)
+    .option('--tokens <list>', 'tokens a rank (default: 1,128,4096, simulated 2)', listOfTokens)
+    .option('--max-tokens <n>', 'the most of a round (default: all of them)', tokens)
+    .addOption(choice('--rounds <n>', 'rounds in flight', ['1', '2'], '1'))
+    .addOption(familyOption())
+    .addOption(choice('--rows <format>', 'as dispatch carries them', types, 'bf16'))
+    .addOption(
+      choice('--dtype <type>', 'of weights; fp8: e4m3 with scales, and rows travel as fp8', types, 'bf16'),
+    )
+    .action((flags) => {
+      const { profile, ep, nodes, layers, maxTokens, family, dtype } = flags;
+      const plan = {
+        ...{ profile, ranks: ep, nodes, layers, expertsHere: flags.experts ?? null },
+        ...{
+          maxTokens: maxTokens ?? null,
+          rounds: flags.rounds === '2' ? (2 as const) : (1 as const),
+          ...onlyGiven({ family }),
+        },
+        ...{ rows: dtype === 'fp8' ? dtype : flags.rows, weights: dtype, ...measuring(flags, 10) },
+        tokens: flags.tokens ?? usual(flags, [1, 128, 4096], [2]),
+      } as const;
+      return showBench(modelBench, plan, flags);
     });
 
 const addLayer = (bench: Command) =>

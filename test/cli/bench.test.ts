@@ -3,7 +3,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { heddle } from '../../src/cli/program.js';
-import type { BenchReport, expertsBench, gemmBench, layerBench } from '../../src/tools/bench/index.js';
+import type {
+  BenchReport,
+  expertsBench,
+  gemmBench,
+  layerBench,
+  modelBench,
+} from '../../src/tools/bench/index.js';
 
 type ReportOf<B extends { heading(report: never): string }> = Parameters<B['heading']>[0];
 
@@ -345,4 +351,15 @@ describe('heddle bench layer', () => {
     }
     expect(arrows).toHaveLength(8);
   });
+});
+
+it('heddle bench model compares layers over one set with a layer of its own', async () => {
+  const flags = ['--device', 'sim', '--ep', '2', '--layers', '2', '--tokens', '3', '--json'];
+  expect(await heddle(['bench', 'model', ...flags, '--max-tokens', '2', '--rounds', '2'])).toBe(0);
+  const { points, layers } = JSON.parse(out) as ReportOf<typeof modelBench>;
+  expect(layers).toBe(2);
+  expect(points).toHaveLength(1);
+  const { tokens, chunks, own, shared, overOwn } = points[0]!;
+  expect({ tokens, chunks }).toEqual({ tokens: 3, chunks: 2 });
+  expect(overOwn).toBe(shared.median / own.median);
 });

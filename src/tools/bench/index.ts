@@ -5,6 +5,7 @@ export { benchFabric, type FabricBenchReport } from './fabric/bench.js';
 export type { FabricBenchOptions, Figure } from './fabric/measurements.js';
 export * from './gemm.js';
 export * from './layer.js';
+export { modelBench } from './model.js';
 export { ncclCandidates, ncclVersion } from './nccl-library.js';
 export type { BenchReport, Point, RoundsPlan } from './program.js';
 export { roundBench } from './rounds.js';

@@ -1,6 +1,6 @@
 /** A model's layer with random weights, as large as asked for, and what its ranks bring. */
 
-import { type MoeModel, profile, withExperts } from '../../moe/layer/index.js';
+import { type MoeModel, profile, scaleBlock, withExperts } from '../../moe/layer/index.js';
 import { random } from '../../verify/testing/index.js';
 import { layerWeights } from '../../verify/trials/index.js';
 import { type Rig, tensorsOf } from './inputs.js';
@@ -22,6 +22,19 @@ export function modelWith(name: string, ranks: number, expertsHere: number | nul
   const experts = expertsHere * ranks;
   return withExperts(model, experts, Math.min(model.topK, experts));
 }
+
+/** The model that is measured; on simulated machines with short rows. */
+export const modelFor = (plan: {
+  readonly profile: string;
+  readonly ranks: number;
+  readonly expertsHere: number | null;
+  readonly device: 'cuda' | 'sim';
+  readonly rows: 'bf16' | 'fp8';
+}): MoeModel => {
+  const { profile, ranks, expertsHere, device, rows } = plan;
+  if (device === 'cuda') return modelWith(profile, ranks, expertsHere);
+  return inSmall(modelWith(profile, ranks, expertsHere ?? 4), rows === 'fp8' ? scaleBlock : 64);
+};
 
 export type LayerData = ReturnType<typeof createLayerData>;
 

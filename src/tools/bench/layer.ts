@@ -5,13 +5,13 @@
 
 import { mlpParts } from '../../moe/experts/index.js';
 import { layerInside, MoeLayer, type MoeLayerOptions, readBits } from '../../moe/index.js';
-import { type Bits, type MoeModel, scaleBlock } from '../../moe/layer/index.js';
+import type { Bits, MoeModel } from '../../moe/layer/index.js';
 import { compareBits, compareClosely } from '../../verify/testing/index.js';
 import { type Bounds, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
 import { layerInWords, percent } from './columns.js';
 import { expertFlops, flopsColumns } from './gemm.js';
 import { type Rig, tensorsOf } from './inputs.js';
-import { createLayerData, inSmall, type LayerData, modelWith } from './layer-data.js';
+import { createLayerData, type LayerData, modelFor } from './layer-data.js';
 import { joinNccl, ncclRound } from './nccl.js';
 import type { NcclCommunicator } from './nccl-library.js';
 import { type Bench, type Measuring, type Tell, wrongResult } from './run.js';
@@ -53,11 +53,6 @@ type LayerPoint = Awaited<ReturnType<typeof measure>>;
 interface LayerMembers extends Pick<LayerBenchPlan, 'iterations' | 'ranks' | 'rows' | 'weights'> {
   readonly model: MoeModel & { readonly name: string };
 }
-
-const modelFor = ({ profile, ranks, expertsHere, device, rows }: LayerBenchPlan): MoeModel =>
-  device === 'cuda'
-    ? modelWith(profile, ranks, expertsHere)
-    : inSmall(modelWith(profile, ranks, expertsHere ?? 4), rows === 'fp8' ? scaleBlock : 64);
 
 interface Tools extends Rig {
   readonly data: LayerData;

@@ -1,0 +1,140 @@
+/** Layers of a model over one set of buffers, beside one layer with buffers of its own; and what creating them takes. */
+import { LayerBuffers, MoeLayer, type MoeLayerWeights, readBits } from '../../moe/index.js';
+import type { MoeModel } from '../../moe/layer/index.js';
+import { compareClosely } from '../../verify/testing/index.js';
+import { layerInWords } from './columns.js';
+import { type Rig, tensorsOf } from './inputs.js';
+import { createLayerData, modelFor } from './layer-data.js';
+import { type Bench, type Measuring, wrongResult } from './run.js';
+import type { Spread } from './statistics.js';
+
+export interface ModelBenchPlan extends Measuring {
+  readonly profile: string;
+  readonly ranks: number;
+  readonly nodes: number;
+  /** Experts on each rank, instead of the model's. */
+  readonly expertsHere: number | null;
+  readonly layers: number;
+  readonly tokens: readonly number[];
+  /** The most tokens of a round; null for as many as a forward has. */
+  readonly maxTokens: number | null;
+  readonly rounds: 1 | 2;
+  readonly family?: string;
+  readonly rows: 'bf16' | 'fp8';
+  readonly weights: 'bf16' | 'fp8';
+}
+
+interface ModelPoint {
+  readonly tokens: number;
+  readonly chunks: number;
+  /** µs of a layer with buffers of its own, which takes all tokens in one round. */
+  readonly own: Spread;
+  /** µs of a layer over the set, in a graph of all layers. */
+  readonly shared: Spread;
+  readonly overOwn: number;
+  readonly buffersBytes: number;
+  /** What the host takes to create the set, and a further layer (the median), in ms. */
+  readonly createSetMs: number;
+  readonly createLayerMs: number;
+}
+
+interface ModelMembers extends Pick<ModelBenchPlan, 'iterations' | 'ranks' | 'layers' | 'rows' | 'weights'> {
+  readonly model: MoeModel & { readonly name: string };
+}
+
+const milliseconds = async <T>(make: () => Promise<T>): Promise<readonly [T, number]> => {
+  const start = performance.now();
+  const made = await make();
+  return [made, performance.now() - start];
+};
+
+/** All layers have the same weights: then one with buffers of its own reads as much, and only the buffers differ. */
+async function measure(
+  rig: Rig,
+  plan: ModelBenchPlan,
+  weights: MoeLayerWeights,
+  tokens: number,
+): Promise<ModelPoint> {
+  const { timing } = rig;
+  const { world, stream } = timing;
+  const { layers, rounds, rows, family } = plan;
+  const model = modelFor(plan);
+  const maxTokens = plan.maxTokens ?? tokens;
+  const chunks = Math.ceil(tokens / maxTokens);
+  const tensors = tensorsOf(rig, 1);
+  const shape = [tokens, model.hidden];
+  const [x, out] = [tensors.filled('bf16', shape), tensors.empty('bf16', shape)];
+  const how = { model, rows, ...(family !== undefined && { family }) };
+
+  const alone = await MoeLayer.create(world, { ...how, ...weights, maxTokens: tokens });
+  const own = await timing.time(layers, [() => alone.forward(x, out, stream)]);
+  await alone.synchronize(stream);
+  const wanted = await readBits(out, stream);
+  await alone.dispose();
+
+  const [buffers, createSetMs] = await milliseconds(() =>
+    LayerBuffers.create(world, { ...how, weights: plan.weights, maxTokens, rounds }),
+  );
+  const made: MoeLayer[] = [];
+  const took: number[] = [];
+  for (let n = 0; n < layers; n++) {
+    const [layer, ms] = await milliseconds(() => MoeLayer.create(world, { buffers, ...weights }));
+    made.push(layer);
+    took.push(ms);
+  }
+  const shared = await timing.time(layers, [(n) => made[n]!.forward(x, out, stream, { chunks })]);
+  await buffers.synchronize(stream);
+  // Chunks may have so few rows that blocks share sums, which are then added in another order.
+  const { different, first } = compareClosely(
+    'rows',
+    'bf16',
+    await readBits(out, stream),
+    wanted,
+    undefined,
+    2 ** -6,
+  );
+  if (different > 0)
+    throw wrongResult(`a layer of ${tokens} tokens gives other results over a shared set: ${first}`);
+  for (const layer of made) await layer.dispose();
+  await buffers.dispose();
+  tensors.free();
+  const [, ...further] = took.toSorted((a, b) => a - b);
+  return {
+    ...{ tokens, chunks, own, shared, overOwn: shared.median / own.median, createSetMs },
+    ...{
+      buffersBytes: buffers.memory.bytes,
+      createLayerMs: further[Math.floor(further.length / 2)] ?? took[0]!,
+    },
+  };
+}
+
+/** @throws UnavailableError without enough GPUs, HeddleError where layers over a set give other results. */
+export const modelBench: Bench<ModelBenchPlan, ModelPoint, ModelMembers> = {
+  format: 'heddle-bench-model/1',
+  setting: ({ ranks, nodes }) => ({ ranks, nodes }),
+  members(plan) {
+    const { iterations, ranks, layers, rows, weights, profile: name } = plan;
+    return { iterations, ranks, layers, rows, weights, model: { ...modelFor(plan), name } };
+  },
+  async measure(rig, plan, tell) {
+    const data = createLayerData(rig, modelFor(plan), 1, plan.weights);
+    for (const tokens of plan.tokens) {
+      tell.doing(`${tokens} tokens`);
+      tell.point(await measure(rig, plan, data.weights, tokens));
+    }
+    data.free();
+  },
+  heading: ({ model, ranks, layers, rows, weights }) =>
+    `${layerInWords({ ...model, ranks })}; ${layers} layers over one set, rows ${rows}, weights ${weights}`,
+  columns: () => [
+    { head: 'tokens', cell: ({ tokens }) => String(tokens) },
+    { head: 'chunks', cell: ({ chunks }) => String(chunks) },
+    { head: 'own', cell: ({ own }) => own.median.toFixed(1) },
+    { head: 'shared', cell: ({ shared }) => shared.median.toFixed(1) },
+    { head: '÷ own', cell: ({ overOwn }) => overOwn.toFixed(3) },
+    { head: 'buffers MiB', cell: ({ buffersBytes }) => (buffersBytes / 2 ** 20).toFixed(1) },
+    { head: 'set ms', cell: ({ createSetMs }) => createSetMs.toFixed(1) },
+    { head: 'a layer ms', cell: ({ createLayerMs }) => createLayerMs.toFixed(2) },
+  ],
+  lines: (point) => [point],
+};
