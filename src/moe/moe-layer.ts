@@ -153,12 +153,10 @@ export class MoeLayer {
     requireVectors('x', x, ['bf16'], [[0, Infinity], hidden]);
     const [tokens = 0] = x.shape;
     const fewest = Math.ceil(tokens / plan.maxTokens);
-    if (fewest > chunks)
-      throw new ArgumentError(
-        'chunks',
-        chunks,
-        `at least ${fewest}, the same number on every rank: ${tokens} tokens are more than maxTokens, ${plan.maxTokens} a round`,
-      );
+    if (fewest > chunks) {
+      const possible = `at least ${fewest}, the same number on every rank: ${tokens} tokens are more than maxTokens, ${plan.maxTokens} a round`;
+      throw new ArgumentError('chunks', chunks, possible);
+    }
     requireVectors('out', out, ['bf16'], [tokens, hidden]);
     // Some rows of `out` are written while others of `x` are still to be read.
     if (x.data < out.data + out.bytes && out.data < x.data + x.bytes)
