@@ -3,11 +3,15 @@
 import { requireInteger } from '../base/errors.js';
 import { expertsShapeOf } from './experts/experts-options.js';
 import { evenRows, rowsOfPlan, sortsRows, sumsOfParts } from './experts/index.js';
+import { cublasRows } from './experts/mlp-cublas.js';
+import { hopperRows } from './experts/mlp-hopper.js';
+import type { RowsOf } from './experts/products.js';
 import { usualMultiprocessors } from './families/index.js';
 import { dtypes, expertsOf, type Layer, scaleBlock } from './layer/index.js';
 import type { LayerPlan } from './moe-options.js';
 import { type MemoryPart, type MemoryUse, useOf } from './rounds/memory.js';
 import { layerOf } from './rounds/options.js';
+import { wrap } from './rounds/tensor.js';
 
 /** `carrier`: what the windows and buffers of the ExpertParallel take. */
 export function layerMemory(
@@ -21,49 +25,31 @@ export function layerMemory(
   const routes = ranks * maxTokens * model.topK;
   const { hidden, inner, sharedInner } = model;
   const takesPlans = options.weighting === 'plan';
-  /** The bytes of a row that a GEMM multiplies. */
-  const multiplied = (length: number): number =>
-    weights === 'fp8' ? length + (4 * length) / scaleBlock : dtypes.bf16.size * length;
-  const sorted = sortsRows({ of: 'plan', rows: evenRows(layer) });
-  const scaleBytes = weights === 'fp8' && sorted ? (4 * hidden) / scaleBlock : 0;
-  // With cuBLAS gates lie beside what they scale until SwiGLU.
-  const ofExperts =
-    dtypes.bf16.size * hidden +
-    (gemm === 'cublas' ? dtypes.bf16.size * 3 * inner : multiplied(inner) + scaleBytes);
-  const ofShared =
-    sharedInner === undefined ? 0 : multiplied(sharedInner) + (weights === 'fp8' ? multiplied(hidden) : 0);
-  const hasExperts = expertsOf(layer, rank).count > 0;
-  const onHopper = (of: 'plan' | 'all', experts: number, rows: number, inner: number): number =>
-    gemm === 'cublas'
-      ? 0
-      : sumsOfParts({
-          ...{
-            of,
-            experts,
-            rows,
-            hidden,
-            inner,
-            topK: model.topK,
-            kind: 'cuda',
-            multiprocessors: usualMultiprocessors,
-          },
-          dtype: weights === 'fp8' ? 'e4m3' : 'bf16',
-        });
+  /** The bytes of the rows of its own that an MLP has for each row: what its products allocate. */
+  const bytesOfRow = (of: 'plan' | 'all', experts: number, evenly: number, inner: number): number => {
+    let bytes = 0;
+    const own: RowsOf['own'] = (columns, _, type = 'bf16') => {
+      bytes += columns * dtypes[type].size;
+      return wrap(0, type, [1, columns]);
+    };
+    const rows = { hidden, inner, rows: 1, made: of === 'plan' ? own(hidden, '') : null, own };
+    if (experts === 0) return bytes;
+    const dtype = weights === 'fp8' ? 'e4m3' : 'bf16';
+    if (gemm === 'cublas' && of === 'plan') cublasRows(rows);
+    else hopperRows(rows, dtype, !sortsRows({ of, rows: evenly }));
+    const chip = { kind: 'cuda', multiprocessors: usualMultiprocessors } as const;
+    const shape = { of, experts, rows: evenly, hidden, inner, topK: model.topK, dtype, ...chip } as const;
+    return bytes + (gemm === 'cublas' ? 0 : sumsOfParts(shape));
+  };
+  const { count } = expertsOf(layer, rank);
+  const ofExperts = bytesOfRow('plan', count === 0 ? 0 : shape.experts, evenRows(layer), inner);
+  const ofShared = sharedInner === undefined ? 0 : bytesOfRow('all', 1, maxTokens, sharedInner);
   const own = (purpose: string, bytes: number): MemoryPart => ({ purpose, section: null, bytes });
   const parts = [
     own('router', maxTokens * 4 * (model.experts + 2 * model.topK)),
     own('plan', 4 * ((takesPlans ? 2 : 1) * routes + planned + 2 * shape.experts + 2)),
-    own(
-      'rows of experts',
-      planned *
-        (hasExperts
-          ? ofExperts + onHopper('plan', shape.experts, evenRows(layer), inner)
-          : dtypes.bf16.size * hidden),
-    ),
-    own(
-      'shared expert',
-      maxTokens * (ofShared + (sharedInner ? onHopper('all', 1, maxTokens, sharedInner) : 0)),
-    ),
+    own('rows of experts', planned * ofExperts),
+    own('shared expert', maxTokens * ofShared),
   ];
   return useOf([...carrier.parts, ...parts.map((part) => ({ ...part, bytes: part.bytes * rounds }))]);
 }

@@ -7,14 +7,20 @@ import { Cublas, CudaDevice, type CudaStream, type Product } from '../../gpu/cud
 import { callSite } from '../../gpu/index.js';
 import { emptyTensor } from '../rounds/tensor.js';
 import { swigluKernel } from './kernels/gemm/swiglu.js';
-import { kindOf, type Products, type ProductsOf, type Routed } from './products.js';
+import { kindOf, type Products, type ProductsOf, type Routed, type RowsOf } from './products.js';
 
 const threads = 256;
 
 type Multiply = (all: Omit<Product, 'rows'>, stream: CudaStream) => void;
 
+/** Allocates rows between the GEMMs: gates lie beside what they scale until SwiGLU. */
+export const cublasRows = ({ inner, own }: Pick<RowsOf, 'inner' | 'own'>) => ({
+  both: own(2 * inner, 'gates and what they scale'),
+  between: own(inner, 'inner rows'),
+});
+
 export async function cublasProducts(of: ProductsOf): Promise<Products> {
-  const { device, hidden, inner, rows, sms, weights, routed, made, own } = of;
+  const { device, hidden, inner, rows, sms, weights, routed, made } = of;
   if (weights.gateUp.dtype === 'e4m3')
     throw new ArgumentError('gemm', 'cublas', "'heddle', because weights are e4m3");
   const { activation, gateUpBias, downBias } = kindOf(weights);
@@ -24,8 +30,7 @@ export async function cublasProducts(of: ProductsOf): Promise<Products> {
     throw new ArgumentError('gemm', 'cublas', `'heddle' on a ${device.description}`);
   const cublas = new Cublas(device, sms);
   of.freed(() => cublas.dispose());
-  const both = own(2 * inner, 'gates and what they scale');
-  const between = own(inner, 'inner rows');
+  const { both, between } = cublasRows(of);
   const launch = { grid: (sms ?? device.multiprocessors) * 8, block: threads, rank: 0 };
   const swiglu = await callSite(device, swigluKernel(inner, threads, routed === null ? 'all' : 'plan'), {
     ...launch,

@@ -3,49 +3,50 @@
  * blocks share units, another launch behind each adds up what they leave.
  */
 import { type CallSite, callSite, type LaunchShape, type Stream } from '../../gpu/index.js';
-import { scaleBlock } from '../layer/index.js';
+import { type Dtype, scaleBlock } from '../layer/index.js';
 import { type Tensor, wrap } from '../rounds/tensor.js';
 import { hopperThreads } from './kernels/hopper/kernel.js';
 import { addingThreads, hopperKernels } from './kernels/hopper/kernels.js';
 import { rowsToFp8 } from './kernels/rows-to-fp8.js';
-import { mlpShapeOf, type Products, type ProductsOf } from './products.js';
+import { mlpShapeOf, type Products, type ProductsOf, type RowsOf } from './products.js';
 
 /** Blocks on a simulated GPU: as many as share units there; few otherwise, so that each takes several. */
 const simulated = 4;
 const simulatedAlone = 2;
 
-/** Rows between the GEMMs, sorted ones before them, and rounded ones of an expert that no dispatch brings rows; each where there is a need for it. */
-async function rowsFor(of: ProductsOf, gathers: boolean) {
-  const { hidden, inner, rows, weights, routed, made, own } = of;
-  const { dtype } = weights.gateUp;
+/** Allocates rows between the GEMMs; sorted ones before them, unless they are gathered; and rounded ones, where no plan brings rows. */
+export function hopperRows({ hidden, inner, rows, made, own }: RowsOf, dtype: Dtype, gathers: boolean) {
   const scaled = dtype === 'e4m3';
   const scalesOf = (columns: number, purpose: string) =>
     scaled ? own(columns / scaleBlock, purpose, 'f32') : null;
+  const sorts = made !== null && !gathers;
   return {
     between: { rows: own(inner, 'inner rows', dtype), scales: scalesOf(inner, 'scales of inner rows') },
-    sorted:
-      made === null || gathers
-        ? null
-        : { rows: wrap(made.data, dtype, [rows, hidden]), scales: scalesOf(hidden, 'scales of sorted rows') },
-    rounded: routed === null && scaled ? await roundedRows(of) : null,
+    sorted: sorts
+      ? { rows: wrap(made.data, dtype, [rows, hidden]), scales: scalesOf(hidden, 'scales of sorted rows') }
+      : null,
+    rounded:
+      made === null && scaled
+        ? { rows: own(hidden, 'rows as fp8', dtype), scales: scalesOf(hidden, 'scales of rows')! }
+        : null,
   };
 }
 
-/** Rows of e4m3 with scales, and what makes them of so many rows of bf16: the next call writes over them. */
-async function roundedRows({ device, hidden, own }: ProductsOf) {
+/** Prepares what rounds so many rows of bf16: the next call writes over them. */
+async function rounding(
+  { device, hidden }: ProductsOf,
+  to: { readonly rows: Tensor; readonly scales: Tensor },
+) {
   const { kernel, blocks, threads } = rowsToFp8[device.kind];
-  const launch = { grid: blocks, block: threads, programmatic: true, rank: 0 };
-  const site = await callSite(device, kernel, launch);
-  const [x, scales] = [own(hidden, 'rows as fp8', 'e4m3'), own(hidden / scaleBlock, 'scales of rows', 'f32')];
-  site.set.to(x.data);
-  site.set.scales(scales.data);
-  const round = (from: Tensor, tokens: number, stream: Stream): Tensor => {
+  const site = await callSite(device, kernel, { grid: blocks, block: threads, programmatic: true, rank: 0 });
+  site.set.to(to.rows.data);
+  site.set.scales(to.scales.data);
+  return (from: Tensor, tokens: number, stream: Stream): Tensor => {
     site.set.from(from.data);
     site.set.units((tokens * hidden) / 16);
     site.launch(stream);
-    return wrap(x.data, 'e4m3', [tokens, hidden]);
+    return wrap(to.rows.data, 'e4m3', [tokens, hidden]);
   };
-  return { scales, round };
 }
 
 /** Null where the GPU is no Hopper, or where rows are e4m3 and weights are not. */
@@ -65,7 +66,8 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
     programmatic: routed !== null,
     rank: 0,
   };
-  const { between, sorted, rounded } = await rowsFor(of, kernels.gathers);
+  const { between, sorted, rounded } = hopperRows(of, weights.gateUp.dtype, kernels.gathers);
+  const round = rounded && (await rounding(of, rounded));
   const [up, down] = await Promise.all([
     productOf(of, launch, kernels, 'gateUp'),
     productOf(of, launch, kernels, 'down'),
@@ -90,7 +92,7 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
       for (const { set } of [...up.sites, ...down.sites]) set.count(0, taken);
     },
     widen(from, stream) {
-      const came = rounded === null ? from : rounded.round(from, taken, stream);
+      const came = round === null ? from : round(from, taken, stream);
       // No rows are no tensor: then any will do, for nobody looks at it.
       const [address, count] = came.shape[0] === 0 ? [weights.gateUp.data, 1] : [came.data, came.shape[0]!];
       if (kernels.gathers) up.gemm.set.from(0, from.data);

@@ -108,22 +108,26 @@ export interface Routed {
   readonly scales: Tensor | null;
 }
 
-/** The shape for which the products are made. */
-export interface ProductsOf {
-  readonly device: Device;
+/** The sizes of an MLP's rows, and the memory for them. */
+export interface RowsOf {
   readonly hidden: number;
   readonly inner: number;
   /** The most rows. */
   readonly rows: number;
+  /** Memory in which the second product leaves a plan's rows, bf16. Until then the first may have rows sorted there. Null without a plan. */
+  readonly made: Tensor | null;
+  /** Memory for all rows of the MLP, by default of bf16. It is freed with the MLP. */
+  own(columns: number, purpose: string, dtype?: Dtype): Tensor;
+}
+
+/** The shape for which the products are made. */
+export interface ProductsOf extends RowsOf {
+  readonly device: Device;
   /** The most multiprocessors that a launch takes; null for all. */
   readonly sms: number | null;
   readonly weights: MlpWeights;
   /** Null where one expert has all rows. */
   readonly routed: Routed | null;
-  /** Memory in which the second product leaves a plan's rows, bf16. Until then the first may have rows sorted there. Null without a plan. */
-  readonly made: Tensor | null;
-  /** Memory for all rows of the MLP, by default of bf16. It is freed with the MLP. */
-  own(columns: number, purpose: string, dtype?: Dtype): Tensor;
   /** Has something else freed with it. */
   freed(free: () => void): void;
 }
