@@ -16,7 +16,7 @@ const ceilings = {
   lang: 10_660,
   gpu: 19_410,
   net: 11_300,
-  moe: 18_590,
+  moe: 18_550,
   verify: 6_220,
   tools: 6_690,
   cli: 2_480,
