@@ -32,7 +32,7 @@ const parts: readonly Part[] = [
     ...{ name: `src/${room}`, files: filesOf(`src/${room}`, '.ts'), ceiling },
   })),
   { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_490 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_070 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_090 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 32_250 },

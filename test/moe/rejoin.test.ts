@@ -94,7 +94,7 @@ interface Case {
 }
 
 const cases: Readonly<Record<string, Case>> = {
-  push: { how: tuned('push'), checked: true },
+  push: { how: tuned('push') },
   'pull, a graph': { how: tuned('pull'), graph: true, times: 2 },
   split: { how: { ...tuned('push'), split: true }, masked: [0] },
   'push, a graph, two at once': { how: tuned('push'), graph: true, masked: [1, 3] },
@@ -104,7 +104,7 @@ const cases: Readonly<Record<string, Case>> = {
   'hybrid, one rail, split': { how: { family: 'hybrid', split: true }, nodes: 2, masked: [1, 3] },
   'hybrid, a node': { how: { family: 'hybrid' }, nodes: 2, masked: [2, 3] },
   'portable, a graph': { how: messages, graph: true },
-  'hybrid, nodes of a rank, a graph': { how: { family: 'hybrid' }, nodes: 4, graph: true, checked: true },
+  'hybrid, nodes of a rank, a graph': { how: { family: 'hybrid' }, nodes: 4, graph: true },
 };
 
 describe('a process that takes the place of a rank', () => {

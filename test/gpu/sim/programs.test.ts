@@ -12,7 +12,7 @@ it.each(['fast', 'checked'] as const)(
         const { text, out, floats } = program;
         expect(await execute(program, programKernel(program).ir(), mode), text).toEqual({ out, floats });
       }),
-      { seed: 3, numRuns: 300 },
+      { seed: 3, numRuns: 150 },
     );
   },
 );
