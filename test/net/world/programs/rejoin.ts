@@ -1,6 +1,6 @@
 /**
- * The process of rank 1 is killed in the middle of a round, or stands still (the first argument: 'stops'); the others leave its ranks out, and
- * admit it again when it has come back.
+ * The process of rank 1 is killed in the middle of a round, or stands still (the first argument: 'stops'); the others leave its ranks out for two
+ * rounds, and admit it again when it has come back. Then all of it happens once more.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { RankMaskedError, RepeatRoundsError } from '../../../../src/base/errors.js';
@@ -29,15 +29,14 @@ await World.join({}, async (world) => {
   const stream = device.createStream();
   const experts = await ExampleExperts.create(world, ep, stream, { blocks: 2, threads: 32 });
   const out = emptyTensor(device, layer.dtype, [layer.maxTokens, layer.hidden]);
-  const isNew = world.out;
-  let fell = false;
+  let fell = 0;
 
   async function round(n: number): Promise<void> {
     const sources = makeSources(shape, layer.maxTokens, n);
     const { topkIds, topkWeights, payloads } = sources[rank]!;
     ep.dispatch({ topkIds, topkWeights: topkWeights!, payloads: { x: payloads.x! } }, stream);
-    if (n === 2 && rank === 1 && !isNew && !fell) {
-      fell = true;
+    if (n % 3 === 2 && rank === 1 && fell < n) {
+      fell = n;
       process.kill(process.pid, stops ? 'SIGSTOP' : 'SIGKILL');
     }
     experts.run(stream);
@@ -59,20 +58,20 @@ await World.join({}, async (world) => {
     (bytes) => new Uint32Array(bytes.slice().buffer)[0]!,
   );
   let n = 1;
-  if (isNew) {
+  if (world.out) {
     await world.rejoin();
     n = await agree(0);
   }
-  for (; n <= 4; n++) {
+  for (; n <= 7; n++) {
     try {
-      if (n === 2 && world.masked.length === 0) await world.barrier('the first round is done');
-      // From the third round on all are to be there again.
-      while (n === 4 && world.masked.length > 0) {
+      if (n % 3 === 2 && world.masked.length === 0) await world.barrier('the round before is done');
+      // In the fourth and the seventh all are to be there again.
+      while (n % 3 === 1 && world.masked.length > 0) {
         if ((await world.admit()).length > 0) await agree(n);
         else await delay(5);
       }
       await round(n);
-      if (n === 3 && stops && rank === 0) process.kill(pids[1]!, 'SIGCONT');
+      if (n % 3 === 0 && stops && rank === 0) process.kill(pids[1]!, 'SIGCONT');
     } catch (error) {
       if (error instanceof RankMaskedError) {
         await world.rejoin();
