@@ -15,11 +15,11 @@ const ceilings = {
   base: 1_090,
   lang: 10_660,
   gpu: 19_410,
-  net: 11_300,
+  net: 11_280,
   moe: 18_550,
   verify: 6_220,
-  tools: 6_690,
-  cli: 2_480,
+  tools: 6_840,
+  cli: 2_530,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -31,11 +31,11 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: filesOf(`src/${room}`, '.ts'), ceiling },
   })),
-  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_490 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_090 },
+  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_630 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_080 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 32_250 },
+  ...{ name: 'docs and README', ceiling: 31_850 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 

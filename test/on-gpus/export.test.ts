@@ -97,9 +97,9 @@ async function heddleRounds(
       output: row(dtype, hidden),
     });
     for (const [n, sources] of rounds.entries()) {
-      const source = sources[world.rank]!;
-      const out = emptyTensor(world.device, dtype, [source.tokens, hidden]);
-      const { output, payloads } = ep.dispatch(source, stream);
+      const { tokens, ...inputs } = sources[world.rank]!;
+      const out = emptyTensor(world.device, dtype, [tokens, hidden]);
+      const { output, payloads } = ep.dispatch(inputs, stream);
       stream.copy(output.data, payloads.x.data, output.bytes);
       ep.combine(out, stream);
       outs[n]![world.rank] = await stream.copyOut(out.data, out.bytes);
