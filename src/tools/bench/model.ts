@@ -5,7 +5,7 @@ import { compareClosely } from '../../verify/testing/index.js';
 import { layerInWords } from './columns.js';
 import { type Rig, tensorsOf } from './inputs.js';
 import { createLayerData, modelFor } from './layer-data.js';
-import { type Bench, type Measuring, wrongResult } from './run.js';
+import { type Bench, type Measuring, type Tell, wrongResult } from './run.js';
 import type { Spread } from './statistics.js';
 
 export interface ModelBenchPlan extends Measuring {
@@ -54,6 +54,7 @@ async function measure(
   plan: ModelBenchPlan,
   weights: MoeLayerWeights,
   tokens: number,
+  tell: Tell<ModelPoint>,
 ): Promise<ModelPoint> {
   const { timing } = rig;
   const { world, stream } = timing;
@@ -95,6 +96,7 @@ async function measure(
   );
   if (different > 0)
     throw wrongResult(`a layer of ${tokens} tokens gives other results over a shared set: ${first}`);
+  await tell.trace(() => made[0]!.forward(x, out, stream, { chunks }));
   for (const layer of made) await layer.dispose();
   await buffers.dispose();
   tensors.free();
@@ -120,7 +122,7 @@ export const modelBench: Bench<ModelBenchPlan, ModelPoint, ModelMembers> = {
     const data = createLayerData(rig, modelFor(plan), 1, plan.weights);
     for (const tokens of plan.tokens) {
       tell.doing(`${tokens} tokens`);
-      tell.point(await measure(rig, plan, data.weights, tokens));
+      tell.point(await measure(rig, plan, data.weights, tokens, tell));
     }
     data.free();
   },
