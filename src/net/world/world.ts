@@ -387,11 +387,12 @@ export class World {
     };
     const proxy = new LastingProxy(this.#host.startProxy, options, forget);
     this.#proxies.push(proxy);
+    const { circle } = this;
     try {
-      if (!this.out) await proxy.begin(this.circle, numbersIn(this.#membership));
+      if (!this.out) await proxy.begin(circle, numbersIn(this.#membership));
     } catch (error) {
       forget();
-      throw error;
+      throw this.#inWorld(circle, error);
     }
     return proxy;
   }
@@ -414,7 +415,11 @@ export class World {
 
   /** Where the wires of this rank's layers lie; every rank calls it. */
   async wires(): Promise<Wires> {
-    this.#wires ??= this.#host.findWires(this.circle, this.device);
+    const { circle } = this;
+    this.#wires ??= this.#host.findWires(circle, this.device).catch((error) => {
+      this.#wires = null; // those that are left find them
+      throw this.#inWorld(circle, error);
+    });
     return this.#wires;
   }
 
