@@ -15,7 +15,7 @@ const ceilings = {
   base: 1_090,
   lang: 10_660,
   gpu: 19_410,
-  net: 11_280,
+  net: 11_290,
   moe: 18_550,
   verify: 6_220,
   tools: 6_840,
@@ -31,7 +31,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: filesOf(`src/${room}`, '.ts'), ceiling },
   })),
-  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_630 },
+  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_640 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_080 },
 ];
 const pages: Part = {
