@@ -149,7 +149,7 @@ test('heddle run: its ranks write to one file', needing('libfabric'), async () =
   const events = join(folder, 'events.jsonl');
   vi.stubEnv('HEDDLE_EVENTS', events);
   const program = transpiled('test/net/world/programs/rejoin.ts');
-  const flags = ['-n', '3', '--device', 'sim', '--nodes', '3', '--restart', '1', '--rejoin'];
+  const flags = ['-n', '3', '--device', 'sim', '--nodes', '3', '--restart', '2', '--rejoin'];
   expect(await heddle(['run', ...flags, program])).toBe(0);
   const records = recordsOf(events);
   for (const rank of [0, 2]) {
