@@ -108,7 +108,7 @@ export function namedPoints(): string[] {
 }
 
 /** At these not all ranks have joined. */
-const joining = /^(join|the nodes: processes), /;
+const joining = /^(join|the places|the nodes: processes), /;
 
 /** Survivors all end alike and in time, in a world if there is still who hosts it, and no error names a rank that lives. */
 export async function expectSurvived(falling: Falling, point: string, signal: Fault): Promise<void> {
