@@ -32,7 +32,7 @@ const parts: readonly Part[] = [
     ...{ name: `src/${room}`, files: filesOf(`src/${room}`, '.ts'), ceiling },
   })),
   { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_640 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_080 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_100 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 31_850 },

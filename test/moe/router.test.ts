@@ -1,6 +1,14 @@
 import fc from 'fast-check';
 import { describe, expect, it, test } from 'vitest';
-import { emptyTensor, type RoutedModel, Router, read, type Tensor, tensorFrom } from '../../src/moe/index.js';
+import {
+  emptyTensor,
+  type RoutedModel,
+  Router,
+  read,
+  Scratch,
+  type Tensor,
+  tensorFrom,
+} from '../../src/moe/index.js';
 import { profiles, type Routing } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
 import {
@@ -218,4 +226,15 @@ test('a router whose memory is not to be had leaves nothing', () =>
       expect(live()).toBe(0);
       restore();
     }
+    // The memory of others stays theirs.
+    const scratch = new Scratch(device);
+    const other = await Router.create(world, plain, { weights }, 4, scratch);
+    const before = live();
+    const restore = withoutRoom(device, 'logits');
+    await expect(Router.create(world, plain, { weights }, 7, scratch)).rejects.toThrow('no room');
+    expect(live()).toBe(before);
+    restore();
+    other.dispose();
+    scratch.dispose();
+    expect(live()).toBe(0);
   }));

@@ -12,7 +12,7 @@ import {
 } from '../../gpu/index.js';
 import { memoized, usualMultiprocessors } from '../families/family.js';
 import { limits, type MoeModel, requireRouting } from '../layer/index.js';
-import { Scratch } from '../rounds/scratch.js';
+import { type Allocate, Scratch } from '../rounds/scratch.js';
 import { requireVectors, type Tensor, wrap } from '../rounds/tensor.js';
 import { chooseKernel } from './kernels/choose.js';
 import { logitsKernel } from './kernels/logits.js';
@@ -101,7 +101,13 @@ export class Router {
       }),
     ]);
     const own = scratch === undefined ? new Scratch(device) : null;
-    const memory = buffersOf(scratch ?? own!, shape, maxTokens);
+    let memory: Buffers;
+    try {
+      memory = buffersOf((scratch ?? own!).user(), shape, maxTokens);
+    } catch (error) {
+      own?.dispose();
+      throw error;
+    }
     for (const site of [logits, logitsOfMany]) {
       site?.set.weights(weights.weights.data);
       site?.set.logits(memory.logits.data);
@@ -144,19 +150,12 @@ export class Router {
   }
 }
 
-/** A router's memory. Where there is no room for all of it, none of a Scratch that is its own is left. */
-function buffersOf(scratch: Scratch, { experts, topK }: RouterShape, maxTokens: number) {
-  try {
-    const allocate = scratch.user();
-    return {
-      logits: allocate('f32', [maxTokens, experts], 'logits'),
-      ids: allocate('i32', [maxTokens, topK], 'ids of routes'),
-      weights: allocate('f32', [maxTokens, topK], 'weights of routes'),
-    };
-  } catch (error) {
-    scratch.dispose();
-    throw error;
-  }
+function buffersOf(allocate: Allocate, { experts, topK }: RouterShape, maxTokens: number) {
+  return {
+    logits: allocate('f32', [maxTokens, experts], 'logits'),
+    ids: allocate('i32', [maxTokens, topK], 'ids of routes'),
+    weights: allocate('f32', [maxTokens, topK], 'weights of routes'),
+  };
 }
 
 type Buffers = ReturnType<typeof buffersOf>;
