@@ -107,15 +107,16 @@ export class MoeLayer {
       const buffers = given ?? keep(await LayerBuffers.create(world, ofBuffers(options as MoeLayerOptions)));
       const inside = buffersInside(buffers);
       const { ep, lanes } = inside;
-      const made = await everywhere(world, 'creating an MoeLayer', async () => {
-        const table = await ep.addLayer(options.placement);
-        undo.push(() => ep.removeLayer(table));
-        const rounds: LayerRound[] = [];
+      // It meets the other ranks, so it is no part of the step below, which must not.
+      const table = await ep.addLayer(options.placement);
+      undo.push(() => ep.removeLayer(table));
+      const rounds = await everywhere(world, 'creating an MoeLayer', async () => {
+        const made: LayerRound[] = [];
         for (const lane of lanes)
-          rounds.push(await LayerRound.create(inside, lane, table, plan, options, keep));
-        return { table, rounds };
+          made.push(await LayerRound.create(inside, lane, table, plan, options, keep));
+        return made;
       });
-      return new MoeLayer({ buffers, plan, ...made }, options, undo);
+      return new MoeLayer({ buffers, plan, table, rounds }, options, undo);
     });
   }
 
