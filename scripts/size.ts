@@ -14,7 +14,7 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 10_660,
-  gpu: 19_410,
+  gpu: 19_480,
   net: 11_290,
   moe: 18_550,
   verify: 6_220,
@@ -31,11 +31,11 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: filesOf(`src/${room}`, '.ts'), ceiling },
   })),
-  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_640 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_100 },
+  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_710 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_170 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 31_850 },
+  ...{ name: 'docs and README', ceiling: 31_870 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 

@@ -79,7 +79,7 @@ export class Blocks {
 
   #makeBlock(launch: SimLaunch): Block {
     const { compiled } = launch;
-    const index = launch.nextBlock++;
+    const index = launch.placeOf(launch.nextBlock++);
     const shared = this.#takeShared(launch.home, compiled);
     const block = new Block(this.#nextBlock++, launch, index, shared, this.#machine.newThreads(launch.block));
     launch.liveBlocks++;

@@ -72,6 +72,8 @@ export type PtxExtent = number | readonly number[];
 export interface PtxLaunchShape extends Omit<LaunchShape, 'grid' | 'block'> {
   readonly grid: PtxExtent;
   readonly block: PtxExtent;
+  /** A cooperative launch, whose blocks may all wait for each other (`this_grid().sync()`). Default false. */
+  readonly cooperative?: boolean;
 }
 
 /** A launch of a kernel in PTX, whose parameters may be structs. */
@@ -321,7 +323,7 @@ abstract class SimLauncher implements PtxLauncher {
   readonly #programmatic: boolean;
   #grid: readonly number[];
   readonly #compiled: Compiled;
-  readonly #shape: PtxLaunchShape;
+  protected readonly shape: PtxLaunchShape;
 
   constructor(
     protected readonly home: number,
@@ -330,7 +332,7 @@ abstract class SimLauncher implements PtxLauncher {
     shape: PtxLaunchShape,
   ) {
     this.#compiled = compiled;
-    this.#shape = shape;
+    this.shape = shape;
     this.#grid = this.#gridOf(shape.grid);
     this.#block = this.#extentOf('block', shape.block, compiled.module.maxThreads);
     this.#programmatic = shape.programmatic ?? false;
@@ -356,8 +358,11 @@ abstract class SimLauncher implements PtxLauncher {
   }
 
   #gridOf(grid: PtxExtent): readonly number[] {
+    const { module } = this.#compiled;
     const extent = this.#extentOf('grid', grid, maxGrid);
-    requireGrid(extent[0]!, maxGrid, this.#compiled.module.cluster);
+    const along = isPtx(module) ? module.clusterExtents : [module.cluster];
+    for (const [axis, cluster] of along.entries()) requireGrid(extent[axis]!, maxGrid, cluster);
+    if (this.shape.cooperative) requireInteger('grid', sizeOf(extent), 1, this.shared.engine.residentBlocks);
     return extent;
   }
 
@@ -387,7 +392,7 @@ abstract class SimLauncher implements PtxLauncher {
     const grid = sizeOf(this.#grid);
     const block = sizeOf(this.#block);
     const extents = [...this.#block, ...this.#grid];
-    const { rank } = this.#shape;
+    const { rank } = this.shape;
     const args = this.take(rank);
     stream.launch({
       programmatic: this.#programmatic,
@@ -587,7 +592,8 @@ class PtxKernelLauncher extends SimLauncher {
     const params = engine.newBuffer(this.home, this.#bytes.length, 'parameters');
     params.u8.set(this.#bytes);
     const { table, tableBase } = addresses;
-    const args = [params, table, tableBase, ...this.#globals, new Map(this.#tensors), addresses];
+    const grid = this.shape.cooperative ? engine.newBuffer(this.home, 16, 'the barrier of the grid') : null;
+    const args = [params, table, tableBase, ...this.#globals, grid, new Map(this.#tensors), addresses];
     return () => args;
   }
 }

@@ -10,6 +10,7 @@ import {
   type Condition,
   holds,
   type IndexedPlace,
+  isPtx,
   pause,
   type StatementAccess,
   type StatementWait,
@@ -95,6 +96,20 @@ export class SimLaunch {
 
   get released(): boolean {
     return this.releasedBlocks === this.grid;
+  }
+
+  /** The place in the grid of the n-th block that starts: those of a cluster start together. */
+  placeOf(n: number): number {
+    const { module } = this.compiled;
+    if (module.cluster === 1 || !isPtx(module)) return n;
+    let [cluster, block, step, place] = [Math.floor(n / module.cluster), n % module.cluster, 1, 0];
+    for (const [axis, along] of module.clusterExtents.entries()) {
+      const blocks = this.extents[3 + axis]!;
+      const clusters = blocks / along;
+      place += step * ((cluster % clusters) * along + (block % along));
+      [cluster, block, step] = [Math.floor(cluster / clusters), Math.floor(block / along), step * blocks];
+    }
+    return place;
   }
 }
 
@@ -578,16 +593,33 @@ export class Thread extends Task {
   }
 
   /** The buffer to which addresses of this upper word belong, where it is not one of the first that there were. */
-  find(slot: number, low: number): SimBuffer {
-    if (slot === windows.shared && this.block.shared.length > 0) return this.block.shared[0]!;
+  find(slot: number, low: number, site = 0): SimBuffer {
+    const { shared, cluster } = this.block;
+    if (slot === windows.shared && shared.length > 0) return shared[0]!;
+    if (slot >= windows.cluster && slot - windows.cluster < cluster.length && shared.length > 0)
+      return this.#inCluster(slot - windows.cluster, site).shared[0]!;
     if (slot === windows.local && this.#local !== null) return this.#local;
     const { args } = this.block.launch;
     if (slot === windows.param) return args[0] as SimBuffer;
+    if (slot === windows.grid && this.isCooperative) return args.at(-3) as SimBuffer;
     const found = (args.at(-1) as AddressSpace).at(slot);
     if (found !== undefined) return found;
     const address = `0x${(slot * 2 ** 32 + low).toString(16)}`;
     if (this.#machine.detector === null) throw new Error(`no memory is at address ${address}`);
     return new SimBuffer(-1, `address ${address}, where no memory is`, -1, 0);
+  }
+
+  get isCooperative(): boolean {
+    return this.block.launch.args.at(-3) !== null;
+  }
+
+  get rankInCluster(): number {
+    return this.block.cluster.indexOf(this.block);
+  }
+
+  /** The block of the cluster whose shared memory this address names. */
+  rankAt(address: number): number {
+    return clusterRank(address) ?? this.rankInCluster;
   }
 
   /** The tensor whose map is the parameter at this address. */
@@ -607,8 +639,8 @@ export class Thread extends Task {
 
   /** Arrives at an mbarrier of its own block, or of another of the cluster. */
   arriveAt(access: StatementAccess, address: number): void {
-    const rank = clusterRank(address) ?? this.block.cluster.indexOf(this.block);
-    this.clusterArrive(access, { buffer: this.block.shared[0]!, offset: address & mostShared }, rank);
+    const offset = address & mostShared;
+    this.clusterArrive(access, { buffer: this.block.shared[0]!, offset }, this.rankAt(address));
   }
 
   /** Comes to an operation of the lanes that a mask names. */

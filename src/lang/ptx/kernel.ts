@@ -28,7 +28,9 @@ export interface PtxKernel {
   /** The layout of the window that a parameter takes, for findings. */
   readonly layouts: ReadonlyMap<string, Layout>;
   readonly maxThreads: number;
+  /** Blocks of a cluster, and how many along x, y and z. */
   readonly cluster: number;
+  readonly clusterExtents: readonly number[];
   /** The boxes of the tensor whose map a parameter takes. */
   readonly tensors: ReadonlyMap<string, TensorMapParam>;
 }
@@ -42,8 +44,8 @@ export interface PtxKernelOptions {
   readonly sharedBytes?: number;
   /** Its name in findings. Default: its name in the PTX. */
   readonly name?: string;
-  /** Blocks of a cluster, where the launch says so. Default: what the kernel says, or 1. */
-  readonly cluster?: number;
+  /** Blocks of a cluster, or so many along x, y and z, where the launch says so. Default: what the kernel says, or 1. */
+  readonly cluster?: number | readonly number[];
   /** The boxes of each parameter that is a tensor map. A launcher's `setTensor` sets it. */
   readonly tensors?: Readonly<Record<string, TensorMapParam>>;
   /** The layout of each parameter that is a window, so that findings name fields. */
@@ -88,6 +90,9 @@ function kernelOf(
   if (names.length !== entry.params.length)
     throw new ArgumentError('params', names, `the names of its ${entry.params.length} parameters`);
   const { rankParameter = null } = options;
+  const along = [options.cluster ?? entry.cluster ?? 1].flat();
+  const clusterExtents = [0, 1, 2].map((axis) => requireInteger('cluster', along[axis] ?? 1, 1, mostCluster));
+  const cluster = clusterExtents.reduce((product, one) => product * one, 1);
   if (rankParameter !== null && !names.includes(rankParameter))
     throw new ArgumentError('rankParameter', rankParameter, `one of ${names.join(', ')}`);
   let end = 0;
@@ -108,7 +113,8 @@ function kernelOf(
     sharedBytes: requireInteger('sharedBytes', options.sharedBytes ?? 0, 0, mostShared),
     layouts: new Map(Object.entries(options.layouts ?? {})),
     maxThreads: entry.maxThreads ?? mostThreads,
-    cluster: requireInteger('cluster', options.cluster ?? entry.cluster ?? 1, 1, mostCluster),
+    cluster: requireInteger('cluster', cluster, 1, mostCluster),
+    clusterExtents,
     tensors: new Map(Object.entries(options.tensors ?? {})),
   };
 }

@@ -142,8 +142,8 @@ export interface PtxFunction {
   readonly tables: ReadonlyMap<string, readonly string[]>;
   /** Most threads of a block, if it says so. */
   readonly maxThreads: number | null;
-  /** Blocks of a cluster, if it says so. */
-  readonly cluster: number | null;
+  /** Blocks of a cluster along x, y and z, if it says so. */
+  readonly cluster: readonly number[] | null;
   readonly line: number;
 }
 

@@ -182,21 +182,16 @@ export function parsePtx(given: string, file = 'kernel.ptx'): PtxModule {
     const name = tokens.take();
     const params = tokens.next === '(' ? parameters() : [];
     let maxThreads: number | null = null;
-    let cluster: number | null = null;
-    const product = (): number => {
-      let all = tokens.takeCount();
-      while (tokens.accept(',')) all *= tokens.takeCount();
+    let cluster: readonly number[] | null = null;
+    const extents = (): number[] => {
+      const all = [tokens.takeCount()];
+      while (tokens.accept(',')) all.push(tokens.takeCount());
       return all;
-    };
-    const alongX = (): number => {
-      const x = Number(tokens.take());
-      while (tokens.accept(',')) if (tokens.take() !== '1') throw tokens.error('clusters must lie along x');
-      return x;
     };
     while (tokens.next !== '{' && tokens.next !== ';') {
       const directive = tokens.take();
-      if (directive === '.maxntid' || directive === '.reqntid') maxThreads = product();
-      else if (directive === '.reqnctapercluster') cluster = alongX();
+      if (directive === '.maxntid' || directive === '.reqntid') maxThreads = product(extents());
+      else if (directive === '.reqnctapercluster') cluster = extents();
       else if (['.minnctapersm', '.maxnreg', '.maxnctapersm', '.maxclusterrank'].includes(directive))
         tokens.take();
       else if (directive === '.pragma') while (tokens.next !== '{' && !tokens.accept(';')) tokens.take();

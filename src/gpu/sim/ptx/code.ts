@@ -18,6 +18,7 @@ import type { SharedMemory } from '../compiled.js';
 import { bringing, type LaneMeeting } from '../lanes.js';
 import { Accesses, type Step } from '../late.js';
 import { LocalPool, literal, Named } from '../text.js';
+import { windows } from './addresses.js';
 import type { Flow } from './flow.js';
 import type { Registers, Use } from './registers.js';
 import { isProduct, shapeOf } from './sums.js';
@@ -282,21 +283,17 @@ export class Instruction {
   }
 
   #special(name: string): Pair {
-    const [, register, axis] = /^(n?(?:tid|ctaid))\.([xyz])$/.exec(name) ?? [];
-    if (register !== undefined) return [alongAxis(register, 'xyz'.indexOf(axis!)), '0'];
+    const { clusterExtents, sharedBytes, cluster } = this.code.kernel;
+    const [, register, axis] = /^(n?(?:tid|ctaid|clusterid)|cluster_n?ctaid)\.([xyz])$/.exec(name) ?? [];
+    if (register !== undefined) return [alongAxis(register, 'xyz'.indexOf(axis!), clusterExtents), '0'];
     if (/^(clock(64|_hi)?|globaltimer(_lo|_hi)?)$/.test(name)) {
       const low = this.simple('t.clockWords()', 'i');
       return name.endsWith('_hi') ? ['t.clockHigh', '0'] : [low, 't.clockHigh'];
     }
-    const { cluster, sharedBytes } = this.code.kernel;
     const known: Readonly<Record<string, string>> = {
       ...specials,
-      cluster_ctarank: `(blockIdx % ${cluster})`,
-      'cluster_ctaid.x': `(blockIdx % ${cluster})`,
+      cluster_ctarank: cluster === 1 ? '0' : 't.rankInCluster',
       cluster_nctarank: String(cluster),
-      'cluster_nctaid.x': String(cluster),
-      'clusterid.x': `(${alongAxis('ctaid', 0)} / ${cluster} | 0)`,
-      'nclusterid.x': `(${alongAxis('nctaid', 0)} / ${cluster} | 0)`,
       total_smem_size: String(this.code.layout.shared?.bytes ?? 0),
       dynamic_smem_size: String(sharedBytes),
     };
@@ -452,10 +449,9 @@ export class Instruction {
 
 /** Registers that are the same text in every kernel. */
 const specials: Readonly<Record<string, string>> = {
-  'cluster_ctaid.y': '0',
-  'cluster_ctaid.z': '0',
-  'cluster_nctaid.y': '1',
-  'cluster_nctaid.z': '1',
+  // The address at which the blocks of a cooperative launch count each other; null where it is none.
+  envreg1: `(t.isCooperative ? ${windows.grid} : 0)`,
+  envreg2: '0',
   laneid: '(threadIdx & 31)',
   warpid: '(threadIdx >>> 5)',
   nwarpid: '(blockDim + 31 >>> 5)',
@@ -470,7 +466,12 @@ const specials: Readonly<Record<string, string>> = {
 };
 
 /** A place in the block or the grid, or how far that goes, along x, y or z. Threads and blocks are counted along x first. */
-function alongAxis(register: string, axis: number): string {
+function alongAxis(register: string, axis: number, cluster: readonly number[]): string {
+  const blocks = cluster[axis]!;
+  if (register === 'cluster_nctaid') return String(blocks);
+  if (register === 'cluster_ctaid') return `(${alongAxis('ctaid', axis, cluster)} % ${blocks})`;
+  if (register.endsWith('clusterid'))
+    return `(${alongAxis(register.replace('clusterid', 'ctaid'), axis, cluster)} / ${blocks} | 0)`;
   const first = register.endsWith('ctaid') ? 3 : 0;
   if (register.startsWith('n')) return `extents[${first + axis}]`;
   const index = first === 0 ? 'threadIdx' : 'blockIdx';

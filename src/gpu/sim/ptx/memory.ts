@@ -4,7 +4,7 @@ import { type PtxOperand, type PtxType, ptxBytes } from '../../../lang/ptx/index
 import { pause } from '../compiled.js';
 import type { FenceKind } from '../detector/detector.js';
 import { unsigned } from '../text.js';
-import { mostShared, windows } from './addresses.js';
+import { genericOf, inCluster, mostShared, windows } from './addresses.js';
 import { type Instruction, narrowed, type Pair } from './code.js';
 import { isIntegerOperation, ofLongs, ofWords } from './integers.js';
 
@@ -73,7 +73,8 @@ export function spot(
   const [low, high] = x.pair(base);
   const slot = `${high} + (${low} >>> 31)`;
   // An address beyond half of the addresses of a buffer lies before the next one.
-  const buffer = x.simple(`B[${slot} - base] || t.find(${slot}, ${low})`, 'q');
+  const site = x.code.kernel.cluster === 1 ? '' : `, ${x.site}`;
+  const buffer = x.simple(`B[${slot} - base] || t.find(${slot}, ${low}${site})`, 'q');
   return { buffer, offset: sum(x, low, offset), isShared: true };
 }
 
@@ -386,15 +387,20 @@ function convertAddress(x: Instruction): void {
   const [low, high] = x.pair(x.operand(1));
   if (space === 'global' || space === 'const') x.setPair(x.operand(0), low, high);
   else if (space === null) x.refuse('it says no space');
-  else x.setPair(x.operand(0), low, isTo ? '0' : String(windows[space]));
+  else if (space === 'shared' && x.code.kernel.cluster > 1) {
+    if (isTo) x.setPair(x.operand(0), inCluster(low, high), '0');
+    else x.setPair(x.operand(0), `(${low} & ${mostShared})`, x.simple(genericOf(low), 'i'));
+  } else x.setPair(x.operand(0), low, isTo ? '0' : String(windows[space]));
 }
 
 function isSpace(x: Instruction): void {
+  const isOfCluster = x.of.parts.includes('shared::cluster');
   const space = spaceOf(x);
   const [, high] = x.pair(x.operand(1));
   if (space === null || space === 'const') x.refuse('it says no space that is known');
-  const test = space === 'global' ? `${high} < ${windows.shared}` : `${high} === ${windows[space]}`;
-  x.setPredicate(x.operand(0), test);
+  const isOne = `${high} === ${space === 'global' ? windows.grid : windows[space]}`;
+  if (space === 'global') x.setPredicate(x.operand(0), `${high} < ${windows.shared} || ${isOne}`);
+  else x.setPredicate(x.operand(0), isOfCluster ? `${isOne} || ${high} >= ${windows.cluster}` : isOne);
 }
 
 /** It brings lines to caches, and is no access. */

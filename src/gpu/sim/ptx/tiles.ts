@@ -2,7 +2,7 @@
 
 import type { SimBuffer } from '../memory.js';
 import type { Factors } from '../products.js';
-import { mapped } from './addresses.js';
+import { inCluster, mapped, windows } from './addresses.js';
 import { type Instruction, meet } from './code.js';
 import { placed, spot } from './memory.js';
 import { shapeOf } from './sums.js';
@@ -127,10 +127,22 @@ export function setmaxnreg(x: Instruction): void {
 
 /** `mapa`: names a place of shared memory as it lies in another block of the cluster. */
 export function mapa(x: Instruction): void {
-  if (!x.has('shared::cluster') || x.type() !== 'u32')
-    x.refuse('of addresses in other blocks, those of shared memory (mapa.shared::cluster.u32) are simulated');
-  const address = x.word(x.operand(1));
+  const isShared = x.has('shared::cluster');
+  const type = x.type();
+  const [low, high] = x.pair(x.operand(1));
   const rank = x.word(x.operand(2));
   // Without a cluster a block is all there is, and its addresses are its own.
-  x.setWord(x.operand(0), x.code.kernel.cluster === 1 ? address : mapped(address, rank));
+  const isAlone = x.code.kernel.cluster === 1;
+  const address = isShared && !isAlone ? mapped(low, rank) : low;
+  if (type === 'u32') x.setWord(x.operand(0), address);
+  else x.setPair(x.operand(0), address, isShared || isAlone ? high : `${windows.cluster} + ${rank}`);
+}
+
+/** The block of the cluster to which an address belongs. */
+export function getctarank(x: Instruction): void {
+  const isShared = x.has('shared::cluster');
+  x.type();
+  const [low, high] = x.pair(x.operand(1));
+  const rank = isShared ? `t.rankAt(${low})` : `t.rankAt(${inCluster(low, high)})`;
+  x.setWord(x.operand(0), x.code.kernel.cluster === 1 ? '0' : rank);
 }

@@ -6,7 +6,7 @@ import { pause } from '../compiled.js';
 import { bringing, type LaneMeeting, word } from '../lanes.js';
 import { type Instruction, meet } from './code.js';
 import { type Handler, placed, scopeOf, spaceOf, spot } from './memory.js';
-import { box, mapa, setmaxnreg, wgmma } from './tiles.js';
+import { box, getctarank, mapa, setmaxnreg, wgmma } from './tiles.js';
 
 export const together: Readonly<Record<string, Handler>> = {
   bra: (x) => jump(x, (to) => String(to)),
@@ -46,6 +46,7 @@ export const together: Readonly<Record<string, Handler>> = {
   wgmma,
   setmaxnreg,
   mapa,
+  getctarank,
 };
 
 function jump(x: Instruction, choose: (...to: readonly number[]) => string): void {

@@ -21,6 +21,7 @@ export interface Shape {
   readonly block?: PtxExtent;
   readonly mode?: 'fast' | 'checked';
   readonly seed?: string;
+  readonly cooperative?: boolean;
   readonly options?: PtxKernelOptions;
   /** Bytes of `out`. */
   readonly bytes?: number;
@@ -39,7 +40,7 @@ export interface Ran {
 /** Runs `k` on one rank; gives what it wrote to `out`. */
 export async function run(text: string, shape: Shape = {}): Promise<Ran> {
   const { grid = 1, block = 1, mode = 'checked', seed = '0', bytes = 256, set = {}, options = {} } = shape;
-  const { fills = 0 } = shape;
+  const { fills = 0, cooperative = false } = shape;
   const machine = SimMachine.create({ ranks: 1, mode, seed });
   const device = machine.device(0);
   const stream = device.createStream();
@@ -47,7 +48,7 @@ export async function run(text: string, shape: Shape = {}): Promise<Ran> {
   const program = await device.load(
     ptx(text, 'k.ptx').kernel('k', { params: ['out', ...Object.keys(set)], ...options }),
   );
-  const launcher = program.launcher({ grid, block, rank: 0 });
+  const launcher = program.launcher({ grid, block, cooperative, rank: 0 });
   launcher.set('out', out.address);
   for (const [name, value] of Object.entries(set)) {
     if (value instanceof Uint8Array) launcher.setBytes(name, value);

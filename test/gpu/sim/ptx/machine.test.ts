@@ -133,6 +133,33 @@ AGAIN: add.u32 %r2, %r2, 10; sub.u32 %r0, %r0, 1; setp.ne.u32 %p1, %r0, 0; @%p1 
   });
 });
 
+// As cooperative groups' this_grid().sync(): blocks count each other in memory that the launch brings.
+describe('a cooperative launch', () => {
+  const body = `
+  mov.u32 %r0, %ctaid.x; mov.u32 %r1, %nctaid.x; mul.wide.u32 %rd1, %r0, 4; add.s64 %rd1, %out, %rd1; st.global.u32 [%rd1], %r0;
+  mov.u32 %r2, %envreg2; cvt.u64.u32 %rd2, %r2; mov.u32 %r3, %envreg1; cvt.u64.u32 %rd3, %r3; bfi.b64 %rd4, %rd3, %rd2, 32, 32;
+  setp.ne.s64 %p0, %rd4, 0; @%p0 bra VALID; trap;
+VALID:
+  setp.eq.u32 %p1, %r0, 0; mov.u32 %r4, -2147483647; sub.s32 %r5, %r4, %r1; selp.b32 %r6, %r5, 1, %p1;
+  atom.add.release.gpu.u32 %r7, [%rd4+4], %r6;
+WAIT:
+  ld.acquire.gpu.u32 %r8, [%rd4+4]; xor.b32 %r9, %r8, %r7; setp.gt.s32 %p2, %r9, -1; @%p2 bra WAIT;
+  add.u32 %r10, %r0, 1; rem.u32 %r10, %r10, %r1; mul.wide.u32 %rd5, %r10, 4; add.s64 %rd5, %out, %rd5; ld.global.u32 %r11, [%rd5];
+  st.global.u32 [%rd1+64], %r11;`;
+
+  test.each(['fast', 'checked'] as const)('has a barrier of all its blocks (%s)', async (mode) => {
+    const { words, findings, error } = await run(fileOf(body), { mode, grid: 3, cooperative: true });
+    expect([error, findings]).toEqual([null, []]);
+    expect([...words.subarray(16, 19)]).toEqual([1, 2, 0]);
+  });
+
+  test('is what the kernel asks for', async () => {
+    const { error } = await run(fileOf(body), { grid: 3 });
+    expect(String(error)).toContain('trap');
+    await expect(run(fileOf(body), { grid: 133, cooperative: true })).rejects.toThrow('1 to 132');
+  });
+});
+
 test('a grid and a block along x, y and z', async () => {
   const place = (name: string) => `
   mov.u32 %r1, %${name}.x; mov.u32 %r2, %${name}.y; mov.u32 %r3, %${name}.z; mov.u32 %r4, %n${name}.x; mov.u32 %r5, %n${name}.y;

@@ -247,6 +247,51 @@ WAIT: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r2], 0;
   });
 });
 
+// A 4 × 4 grid of clusters of 2 × 2. Each block reads its diagonal neighbour's place in the grid, by a generic address.
+describe('a cluster along x and y', () => {
+  const kernel = fileOf(
+    `
+  mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y; shl.b32 %r3, %r2, 2; or.b32 %r3, %r3, %r1; st.shared.u32 [word], %r3;
+  barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+  mov.u32 %r4, %cluster_ctarank; xor.b32 %r5, %r4, 3; cvta.shared.u64 %rd1, %rd9; mapa.u64 %rd2, %rd1, %r5;
+  ld.u32 %r6, [%rd2]; getctarank.u64 %r7, %rd2; cvta.to.shared.u64 %rd4, %rd2; cvt.u32.u64 %r14, %rd4; ld.shared::cluster.u32 %r15, [%r14];
+  isspacep.shared::cluster %p1, %rd2; isspacep.shared::cta %p2, %rd2; selp.b32 %r8, 1, 0, %p1; selp.b32 %r9, 1, 0, %p2;
+  mov.u32 %r10, %clusterid.x; mov.u32 %r11, %clusterid.y; mov.u32 %r12, %nclusterid.y; mov.u32 %r13, %cluster_nctaid.y;
+  mul.wide.u32 %rd3, %r3, 32; add.s64 %rd3, %out, %rd3;
+  st.global.v4.u32 [%rd3], {%r6, %r7, %r8, %r9}; shl.b32 %r12, %r12, 4; or.b32 %r12, %r12, %r13;
+  st.global.v4.u32 [%rd3+16], {%r10, %r11, %r12, %r15};
+  barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;`,
+    { declarations: '.shared .align 4 .b32 word;' },
+  )
+    .replace('ld.param', 'mov.u64 %rd9, word; ld.param')
+    .replace('.param .u64 out)', '.param .u64 out)\n.explicitcluster\n.reqnctapercluster 2, 2');
+
+  test('reaches other blocks’ memory by generic addresses', async () => {
+    for (const seed of ['0', '1']) {
+      const { words, findings, error } = await run(kernel, { grid: [4, 4], bytes: 512, seed });
+      expect([error, findings.map(formatFinding)]).toEqual([null, []]);
+      for (let block = 0; block < 16; block++) {
+        const [x, y] = [block & 3, block >> 2];
+        const other = 4 * (y ^ 1) + (x ^ 1);
+        const rank = 3 - (2 * (y & 1) + (x & 1));
+        const expected = [other, rank, 1, 0, x >> 1, y >> 1, 0x22, other];
+        expect([...words.subarray(8 * block, 8 * block + 8)]).toEqual(expected);
+      }
+    }
+  });
+
+  test('has no place in a grid that it does not divide', async () => {
+    await expect(run(kernel, { grid: [4, 3] })).rejects.toThrow('a multiple of 2');
+  });
+
+  test('is not read where its blocks have not met', async () => {
+    const met = kernel.indexOf('barrier.cluster.arrive');
+    const text = kernel.slice(0, met) + kernel.slice(kernel.indexOf('\n', met));
+    const { findings } = await run(text, { grid: [4, 4], bytes: 512 });
+    expect(findings.some(({ kind }) => kind === 'race' || kind === 'uninitialised-read')).toBe(true);
+  });
+});
+
 test('a block without a cluster is a cluster of its own', async () => {
   const body = `
   mov.u32 %r1, word; mov.u32 %r2, gate; mov.u32 %r3, 0; mov.u32 %r4, 7;
