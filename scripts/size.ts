@@ -13,13 +13,13 @@ interface Part {
 
 const ceilings = {
   base: 1_090,
-  lang: 10_660,
-  gpu: 19_480,
+  lang: 10_900,
+  gpu: 19_500,
   net: 11_290,
   moe: 18_550,
-  verify: 6_220,
+  verify: 6_250,
   tools: 6_840,
-  cli: 2_530,
+  cli: 2_550,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -31,8 +31,8 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: filesOf(`src/${room}`, '.ts'), ceiling },
   })),
-  { name: 'src', files: filesOf('src', '.ts'), ceiling: 76_710 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_170 },
+  { name: 'src', files: filesOf('src', '.ts'), ceiling: 77_040 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_220 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 31_870 },

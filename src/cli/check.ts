@@ -15,6 +15,8 @@ import {
   checkSubjectsModule,
   formatFinding,
   loadOwnModule,
+  type PtxContents,
+  ptxContents,
   ptxSubject,
   subjectsNamed,
 } from '../verify/check/index.js';
@@ -80,7 +82,10 @@ const define = (command: Command) =>
       count,
     )
     .option('--json', 'print the report as JSON')
-    .option('--ptx <file>', 'instead of Heddle’s kernels, those of a file of PTX; with --host')
+    .option(
+      '--ptx <file>',
+      'instead of Heddle’s kernels, those of a file of PTX; without --host: list them, and what would be refused',
+    )
     .option('--host <file>', 'the module that says how the kernels of --ptx are launched')
     .addHelpText(
       'after',
@@ -88,7 +93,7 @@ const define = (command: Command) =>
 A module of your own exports kernels, and what 'configuration' of heddle/check makes of a name, a machine and the
 program of a rank. TypeScript is loaded as it is.
 
-Exit code: 0 when nothing was found and every mutant was caught, otherwise 1; 2 for a mistake in the arguments.
+Exit code: 0 when nothing was found or refused and every mutant was caught, otherwise 1; 2 for a mistake in the arguments.
 
 Examples:
   $ heddle check
@@ -100,6 +105,7 @@ Examples:
   $ heddle check ./mine.ts --list ring
   $ heddle check --replay 'push, 3 ranks/priority-17'
   $ heddle check ./mine.ts --replay 'ring of 3/random-4' --trace ring.json
+  $ heddle check --ptx all-reduce.ptx
   $ heddle check --ptx all-reduce.ptx --host all-reduce.ts --mutants`,
     );
 
@@ -112,6 +118,12 @@ export const register = (command: Command) =>
     const [module, ...rest] = named;
     const own = module !== undefined && isModule(module) ? module : null;
     const kernels = own === null ? named : rest;
+    if (options.ptx !== undefined && options.host === undefined && own === null) {
+      const contents = ptxContents(options.ptx);
+      process.stdout.write(listPtx(contents, options.json === true));
+      process.exitCode = contents.entries.some(({ refused }) => refused.length > 0) ? 1 : 0;
+      return;
+    }
     process.once('exit', endedEarly);
     try {
       const subjects = await subjectsOf(own, options);
@@ -154,9 +166,22 @@ async function subjectsOf(own: string | null, { ptx, host }: Options): Promise<r
   if (ptx === undefined && host === undefined) return checkSubjects;
   if (ptx === undefined)
     throw new ArgumentError('--host', host, 'given with --ptx, the file whose kernels it launches');
-  if (host === undefined)
-    throw new ArgumentError('--ptx', ptx, 'given with --host, a module that launches its kernels');
-  return [await ptxSubject(ptx, host)];
+  return [await ptxSubject(ptx, host!)];
+}
+
+function listPtx({ entries, seconds }: PtxContents, json: boolean): string {
+  if (json) return `${JSON.stringify({ entries, seconds }, null, 2)}\n`;
+  const lines = entries.flatMap(({ name, source, parameters, refused }) => [
+    source,
+    ...(source === name ? [] : [`    in the PTX: ${name}`]),
+    ...parameters.map(
+      (one) => `    ${one.name}: ${one.bytes} bytes${one.type === null ? '' : ` (${one.type})`}`,
+    ),
+    ...refused.map((message) => `    refused: ${message}`),
+  ]);
+  const without = entries.filter(({ refused }) => refused.length > 0).length;
+  lines.push(`${counted(entries.length, 'kernel')}, read in ${seconds} s; refused: ${without || 'none'}`);
+  return `${lines.join('\n')}\n`;
 }
 
 /** The list of things to check: counts, and the names of the configurations where subjects are named, or for JSON. */

@@ -224,6 +224,24 @@ export const idle = configuration('idle', { ranks: 2 }, async () => {});
     expect(none.stdout).toContain('it must be a list of configurations');
   });
 
+  test('lists what a file of PTX has, and what of it would be refused', async () => {
+    const head = '.version 8.0\n.target sm_90\n.address_size 64\n';
+    const wrong = '.visible .entry plain() { .reg .b64 %rd<2>; suld.b.1d.b32.trap {%rd1}, [%rd0]; ret; }';
+    const right =
+      '.visible .entry _ZN2ns3addIfLi4EEEvPT_i(.param .u64 a, .param .align 4 .b8 b[12]) { ret; }\n';
+    const both = await run('check', '--ptx', write('both.ptx', head + right + wrong));
+    expect(both.status).toBe(1);
+    expect(both.stdout).toMatch(
+      /^ns::add<float, 4>\(float\*, int\)\n.*_ZN2ns3addIfLi4EEEvPT_i\n {4}a: 8 bytes \(u64\)\n {4}b: 12 bytes\nplain\n {4}refused: both.ptx:5: .*suld/,
+    );
+    expect(both.stdout).toMatch(/\n2 kernels, read in [\d.]+ s; refused: 1\n$/);
+    const one = await run('check', '--ptx', write('right.ptx', head + right), '--json');
+    expect(one.status).toBe(0);
+    expect(JSON.parse(one.stdout)).toMatchObject({
+      entries: [{ source: 'ns::add<float, 4>(float*, int)', refused: [] }],
+    });
+  });
+
   test('is not clean where a program ends the process', () => {
     const text = `import { configuration } from ${door('verify/check')};
 export const hasty = configuration('hasty', { ranks: 1 }, async () => process.exit(0));

@@ -8,6 +8,7 @@ export { type MachineOptions, type MachineStatistics, SimMachine } from './machi
 export type { SimHostView } from './mapped.js';
 export type { FlushedNetwork, HostSubstitute, Nic } from './network.js';
 export type { ScheduleName } from './options.js';
+export { refusedIn } from './ptx/compile.js';
 export { Random } from './random.js';
 export type { Schedule } from './schedule.js';
 export { type HostOperation, type HostSite, hostLine } from './sites.js';

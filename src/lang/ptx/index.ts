@@ -1,6 +1,14 @@
 /** PTX: what compilers make of CUDA, Triton and others, read into modules. */
 
-export { type PtxKernel, type PtxKernelOptions, type PtxParameter, type PtxProgram, ptx } from './kernel.js';
+export { demangled } from './demangle.js';
+export {
+  type PtxKernel,
+  type PtxKernelOptions,
+  type PtxParameter,
+  type PtxProgram,
+  ptx,
+  sourceName,
+} from './kernel.js';
 export * from './module.js';
 export { parsePtx } from './parse.js';
 export { writtenAs } from './place.js';

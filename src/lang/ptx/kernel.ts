@@ -4,6 +4,7 @@ import type { TensorMapParam } from '../kernel.js';
 import { mostShared } from '../shared.js';
 import type { Layout } from '../types.js';
 import { withCalls } from './calls.js';
+import { demangled } from './demangle.js';
 import { PtxError, type PtxFunction, type PtxModule, type PtxVariable, ptxBytes } from './module.js';
 import { parsePtx } from './parse.js';
 
@@ -56,6 +57,7 @@ export interface PtxProgram {
   readonly module: PtxModule;
   /** Names of the kernels in it. */
   readonly kernels: readonly string[];
+  /** A kernel by its name, or by the one in C++, in which `*` stands for anything: `reduce<*, 512>`. */
   kernel(name: string, options?: PtxKernelOptions): PtxKernel;
 }
 
@@ -83,8 +85,10 @@ function kernelOf(
   requireText('name', name);
   requireObject('options', options);
   const found = entries.find((entry) => entry === name) ?? onlyLike(entries, name);
-  if (found === undefined)
-    throw new ArgumentError('name', name, `one of ${entries.join(', ') || 'none: no kernel is in it'}`);
+  if (found === undefined) {
+    const known = entries.map(sourceName).join('; ');
+    throw new ArgumentError('name', name, `one of ${known || 'none: no kernel is in it'}`);
+  }
   const entry = withCalls(module, module.functions.get(found)!);
   const names = options.params ?? entry.params.map((param) => param.name.replace(`${found}_`, ''));
   if (names.length !== entry.params.length)
@@ -119,8 +123,16 @@ function kernelOf(
   };
 }
 
-/** The one whose name in C++ contains this one: `_Z6reducePfi` for `reduce`. */
+/** The name in C++, with the types of its parameters; other names stay as they are. */
+export function sourceName(entry: string): string {
+  const { name, params } = demangled(entry);
+  return params === null ? name : `${name}(${params})`;
+}
+
+/** The one whose name in C++ is this one, where `*` stands for anything: `_Z6reduceILi4EEvPf` for `reduce`, `reduce<*>` and `reduce<4>`. */
 function onlyLike(entries: readonly string[], name: string): string | undefined {
-  const like = entries.filter((entry) => entry.includes(`${name.length}${name}`));
-  return like.length === 1 ? like[0] : undefined;
+  const pattern = name.replace(/[\\^$.|?+()[\]{}]/g, '\\$&').replaceAll('*', '.*');
+  const like = new RegExp(`^(.*::)?${pattern}(<.*>)?$`);
+  const all = entries.filter((entry) => like.test(demangled(entry).name));
+  return all.length === 1 ? all[0] : undefined;
 }

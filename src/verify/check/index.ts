@@ -7,7 +7,7 @@ export { type CheckReport, check } from './check.js';
 export { mutantsOf, mutate } from './mutants.js';
 export type { CheckOptions, CheckProgress } from './options.js';
 export { loadOwnModule } from './own-module.js';
-export { ptxSubject } from './ptx-subject.js';
+export { type PtxContents, ptxContents, ptxSubject } from './ptx-subject.js';
 export * from './public.js';
 export { runOnce, seedOf } from './run.js';
 export type { Mutant } from './subject.js';

@@ -2,8 +2,8 @@
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { ArgumentError, FileError } from '../../base/errors.js';
-import type { SimMachine } from '../../gpu/sim/index.js';
-import { type PtxProgram, ptx } from '../../lang/index.js';
+import { refusedIn, type SimMachine } from '../../gpu/sim/index.js';
+import { PtxError, type PtxParameter, type PtxProgram, ptx, sourceName } from '../../lang/ptx/index.js';
 import { importModule, ranBy, requireLaunch } from './own-module.js';
 import { type CheckConfiguration, type CheckSubject, requireConfiguration } from './subject.js';
 
@@ -21,6 +21,39 @@ export async function ptxSubject(ptxFile: string, hostFile: string): Promise<Che
     kernels: program.kernels,
     configurations: configurations.map(thatLaunches),
   };
+}
+
+/** A kernel of a file, its parameters in their order, and what the simulated machine would refuse. */
+interface PtxEntry {
+  readonly name: string;
+  /** In C++. */
+  readonly source: string;
+  readonly parameters: readonly Pick<PtxParameter, 'name' | 'bytes' | 'type'>[];
+  readonly refused: readonly string[];
+}
+
+export interface PtxContents {
+  readonly entries: readonly PtxEntry[];
+  readonly seconds: number;
+}
+
+export function ptxContents(file: string): PtxContents {
+  const started = performance.now();
+  const program = ptx(readText(file), basename(file));
+  const seconds = Math.round(performance.now() - started) / 1000;
+  return { entries: program.kernels.map((name) => entryOf(program, name)), seconds };
+}
+
+function entryOf(program: PtxProgram, name: string): PtxEntry {
+  const source = sourceName(name);
+  try {
+    const kernel = program.kernel(name);
+    const parameters = kernel.params.map(({ name, bytes, type }) => ({ name, bytes, type }));
+    return { name, source, parameters, refused: refusedIn(kernel).map(({ message }) => message) };
+  } catch (error) {
+    if (!(error instanceof PtxError)) throw error;
+    return { name, source, parameters: [], refused: [error.message] };
+  }
 }
 
 function thatLaunches(configuration: CheckConfiguration): CheckConfiguration {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { ptx, writtenAs } from '../../../src/lang/ptx/index.js';
+import { demangled, ptx, writtenAs } from '../../../src/lang/ptx/index.js';
 
 const head = '.version 8.6\n.target sm_90a\n.address_size 64\n';
 
@@ -92,5 +92,38 @@ describe('what cannot be read is refused with its line', () => {
     const program = ptx(`${head}.visible .entry k(.param .u32 n) { ret; }`);
     expect(() => program.kernel('other')).toThrow('name is "other"; it must be one of k');
     expect(() => program.kernel('k', { params: [] })).toThrow('the names of its 1 parameters');
+  });
+});
+
+describe('names of C++', () => {
+  const templates = '_ZN2ns1kIfLi512EEEvPT_PKS1_NS_1PEPKS5_NS5_2InIS1_EEPNS8_IfEE';
+  test.each([
+    [
+      templates,
+      'ns::k<float, 512>',
+      'float*, float const*, ns::P, ns::P const*, ns::P::In<float>, ns::P::In<float>*',
+    ],
+    ['_Z4packILb1EL1E1EJiPf6__halfEEvDpT1_', 'pack<true, (E)1, int, float*, __half>', 'int, float*, __half'],
+    ['_Z3lamIZ1gvEUliE_EvT_', 'lam<g()::{lambda(int)#1}>', 'g()::{lambda(int)#1}'],
+    [
+      '_Z5plainPyhPFvifEPVKi',
+      'plain',
+      'unsigned long long*, unsigned char, void (*)(int, float), int const volatile*',
+    ],
+    ['_ZN2ns36_GLOBAL__N__932ef5e0_4_k_cu_f32ba9d56hiddenEi', 'ns::(anonymous namespace)::hidden', 'int'],
+    ['triton_kernel', 'triton_kernel', null],
+    [`_Z1k${'P'.repeat(20_000)}i`, `_Z1k${'P'.repeat(20_000)}i`, null],
+  ])('%#', (mangled, name, params) => {
+    expect(demangled(mangled)).toEqual({ name, params });
+  });
+
+  test('a kernel is found by its own, and by a pattern of them', () => {
+    const entries = [templates, templates.replace('512', '256'), '_Z3lamIZ1gvEUliE_EvT_'];
+    const text = entries.map((name) => `.visible .entry ${name}() { ret; }`).join('\n');
+    const program = ptx(`.version 8.0\n.target sm_90\n.address_size 64\n${text}`);
+    expect(program.kernel('k<*, 256>').name).toBe(entries[1]);
+    expect(program.kernel('ns::k<float, 512>').name).toBe(entries[0]);
+    expect(program.kernel('lam').name).toBe(entries[2]);
+    expect(() => program.kernel('k')).toThrow('ns::k<float, 512>(float*');
   });
 });

@@ -77,6 +77,25 @@ function compile(kernel: PtxKernel, isChecked: boolean): Compiled {
   };
 }
 
+/** What the simulated machine does not have, of all that stands in the kernel: each thing once, with the first line. */
+export function refusedIn(kernel: PtxKernel): PtxError[] {
+  const found = new Map<string, PtxError>();
+  const trying = (run: () => void): void => {
+    try {
+      run();
+    } catch (error) {
+      if (!(error instanceof PtxError)) throw error;
+      const what = error.message.slice(error.where.length);
+      if (!found.has(what)) found.set(what, error);
+    }
+  };
+  trying(() => {
+    const flow = flowOf(kernel.entry, kernel.module.file);
+    print(new Code(kernel, true, flow, layOut(kernel), new Registers(), stepOf), trying);
+  });
+  return [...found.values()];
+}
+
 function layOut(kernel: PtxKernel): Layout {
   const { module, entry, params, sharedBytes } = kernel;
   const places = new Map<string, VariablePlace>();
@@ -122,14 +141,15 @@ function layOut(kernel: PtxKernel): Layout {
   return { places, shared: end > 0 ? { bytes: end, ranges } : null, localBytes };
 }
 
-function print(code: Code): void {
+function print(code: Code, each = (run: () => void): void => run()): void {
   const { blocks, targetsOf } = code.flow;
   const touched = code.checked ? touchedSums(blocks) : new Map<never, never>();
   const targets = new Set(code.kernel.entry.instructions.flatMap(targetsOf));
   for (const [number, { instructions }] of blocks.entries()) {
     if (number === 0 || targets.has(number)) code.line(`case ${number}:`);
     code.registers.enter(number);
-    for (const instruction of instructions) printOne(code, instruction, touched.get(instruction) ?? []);
+    for (const instruction of instructions)
+      each(() => printOne(code, instruction, touched.get(instruction) ?? []));
   }
 }
 
