@@ -11,16 +11,14 @@ import {
 import {
   type Family,
   operations,
-  type Phase,
   phases,
   type ReceivedPlan,
-  type Step,
   type View,
   type WindowPlan,
 } from '../../moe/families/index.js';
 import { dtypes, type Layer, sentPayloads } from '../../moe/layer/index.js';
 import type { FamilyShape } from '../../verify/kernels/index.js';
-import { type Bound, binder } from './binding.js';
+import { type PhaseLaunch, recordRounds } from './rounds.js';
 
 /** The content of `plan.json`. Offsets and sizes are bytes; names are unique. */
 export interface LaunchPlan {
@@ -79,11 +77,10 @@ export async function exportPlan(
     const what = `rows of the family ${family.name} need ${needed} here, which a launch plan cannot hold`;
     throw new UnavailableError(what, 'Export a family whose rows travel over NVLink, with transport=windows');
   }
-  const bind = binder(plan, layer);
-  const steps = phases.flatMap((phase) => plan.phases[phase].map((step) => ({ phase, step })));
-  const launches: PlannedLaunch[] = [];
-  for (const { phase, step } of steps) launches.push(launchOf(phase, step, await bind(step)));
-  const kernels = new Map(steps.map(({ step: { kernel } }) => [kernel.name, kernel]));
+  const { launches, buffers } = await recordRounds(plan, layer, target);
+  const kernels = new Map(
+    phases.flatMap((phase) => plan.phases[phase]).map(({ kernel }) => [kernel.name, kernel]),
+  );
   const { split, sms } = target;
   return {
     kernels,
@@ -95,12 +92,12 @@ export async function exportPlan(
       }),
       ...{ tuning, split, sms },
       windows: plan.windows.map(windowOf),
-      buffers: plan.buffers.map(({ purpose, bytes }) => ({ name: purpose, bytes })),
+      buffers,
       kernels: [...kernels.values()].map((kernel) => {
         const { maxThreads } = kernel.ir();
         return { name: kernel.name, entry: entryName(kernel.ir()), maxThreads };
       }),
-      launches,
+      launches: launches.map(launchOf),
       received: receivedOf(plan.received),
       failure: { ...placeOf(plan.failure), operations },
       rules,
@@ -108,7 +105,7 @@ export async function exportPlan(
   };
 }
 
-function launchOf(phase: Phase, { blocks, threads }: Step, { module, sources, programmatic }: Bound) {
+function launchOf({ phase, module, shape, sources }: PhaseLaunch) {
   const parameters = parameterAbi(module).map(({ name, kind, type, offset, bytes }) => ({
     name,
     type: type.kind === 'value' ? type.name : kind,
@@ -121,11 +118,11 @@ function launchOf(phase: Phase, { blocks, threads }: Step, { module, sources, pr
   return {
     phase,
     kernel: module.name,
-    grid: blocks,
-    block: threads,
+    grid: shape.grid,
+    block: shape.block,
     dynamicSharedBytes: dynamicSharedBytes(module.shared),
     // May be launched with programmatic stream serialization: it waits by itself for the launch before.
-    programmatic,
+    programmatic: shape.programmatic ?? false,
     // The size of the block of memory that holds all parameters.
     parameterBytes: last.offset + last.bytes,
     parameters,

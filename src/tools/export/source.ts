@@ -3,10 +3,10 @@ import { createHash } from 'node:crypto';
 import { phases, unitBytes, widestUnit } from '../../moe/families/index.js';
 import { outputRowBytes } from '../../moe/layer/index.js';
 import type { Architecture } from './architecture.js';
-import type { Source } from './binding.js';
 import { renamed, upper } from './header.js';
 import { hostSource } from './host.js';
 import type { LaunchParameter, LaunchPlan, PlacedTensor, PlannedLaunch } from './launch-plan.js';
+import type { Source } from './recorder.js';
 
 /** Kernels by name, each as a list of images in the order of the architectures. */
 export interface Images {

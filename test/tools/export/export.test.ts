@@ -35,6 +35,13 @@ test('what cannot be exported is refused, and why is said', async () => {
   await expect(plan).rejects.toThrow('combine takes rows by an experts’ plan here');
 });
 
+test('a plan is what it was, key by key', async () => {
+  const shape = { ranks: 4, tokens: 64, hidden: 128, experts: 7, topk: 2, format: 'mxfp8', rounded: 'yes' };
+  const { plan } = await exported('portable', shape, true);
+  const kept: unknown = JSON.parse(readFileSync(join(import.meta.dirname, 'plan.json'), 'utf8'));
+  expect(plan).toEqual(kept);
+});
+
 describe('a host that knows only the plan', () => {
   test.each([
     { name: 'one-sided, pushing', family: 'one-sided', shape: { ...small, ...few }, split: false },
