@@ -18,7 +18,7 @@ const ceilings = {
   net: 11_290,
   moe: 18_550,
   verify: 6_250,
-  tools: 6_840,
+  tools: 7_500,
   cli: 2_550,
 };
 
@@ -27,12 +27,16 @@ const filesOf = (folder: string, ending: string, recursive = true): readonly str
     .filter((name) => name.endsWith(ending))
     .map((name) => join(folder, name));
 
+/** TypeScript, and the host in C that exports bring. */
+const sources = (folder: string): readonly string[] =>
+  ['.ts', '.c', '.h'].flatMap((ending) => filesOf(folder, ending));
+
 const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
-    ...{ name: `src/${room}`, files: filesOf(`src/${room}`, '.ts'), ceiling },
+    ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: filesOf('src', '.ts'), ceiling: 77_040 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_220 },
+  { name: 'src', files: sources('src'), ceiling: 77_700 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_240 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 31_870 },

@@ -13,8 +13,15 @@ export default async function setup(project: TestProject): Promise<void> {
 export async function transpile(): Promise<void> {
   await build({
     absWorkingDir: root,
-    entryPoints: ['src/**/*.ts', 'src/**/*.json', 'test/**/*.ts', 'examples/**/*.ts'],
-    loader: { '.json': 'copy' },
+    entryPoints: [
+      'src/**/*.ts',
+      'src/**/*.json',
+      'src/**/*.c',
+      'src/**/*.h',
+      'test/**/*.ts',
+      'examples/**/*.ts',
+    ],
+    loader: { '.json': 'copy', '.c': 'copy', '.h': 'copy' },
     outdir: tree,
     outbase: root,
     format: 'esm',

@@ -35,5 +35,6 @@ export { nvtxAskedFor } from './nvtx.js';
 export type { CudaLauncher, CudaProgram, KernelFacts } from './program.js';
 export { type FabricProbe, fabricRemedy } from './sharing.js';
 export { type CudaEvent, type CudaGraph, CudaStream } from './stream.js';
+export { swizzles, tensorTypes } from './tensor-map.js';
 export { allowsTakingDescriptors, windowKinds } from './window.js';
 export { GpuFlush } from './wire.js';

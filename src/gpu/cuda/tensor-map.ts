@@ -4,11 +4,11 @@ import type { StridedTensor } from '../index.js';
 import { check, type Driver } from './driver.js';
 
 /** CUtensorMapDataType; what has no type of its own travels as bytes. */
-const dataTypes: Readonly<Record<TileName, number>> = {
+export const tensorTypes: Readonly<Record<TileName, number>> = {
   ...{ u8: 0, e4m3: 0, u16: 1, u32: 2, i32: 3, u64: 4, f16: 6, f32: 7, bf16: 9 },
 };
 /** CUtensorMapSwizzle. */
-const swizzles: Readonly<Record<Tile['swizzle'], number>> = { 0: 0, 32: 1, 64: 2, 128: 3 };
+export const swizzles: Readonly<Record<Tile['swizzle'], number>> = { 0: 0, 32: 1, 64: 2, 128: 3 };
 /** CU_TENSOR_MAP_L2_PROMOTION_L2_256B: neighbouring tiles are wanted next. */
 const promotion = 3;
 const [notInterleaved, zerosOutside] = [0, 0];
@@ -36,7 +36,7 @@ export function encodeTensorMap(driver: Driver, tensor: StridedTensor, tile: Til
     out.i32[at.steps / 4 + i] = 1;
   });
   const made = cuTensorMapEncodeTiled(
-    ...[out.address, dataTypes[tile.type], rank, address],
+    ...[out.address, tensorTypes[tile.type], rank, address],
     ...[out.address + at.extents, out.address + at.strides, out.address + at.box, out.address + at.steps],
     ...[notInterleaved, swizzles[tile.swizzle], promotion, zerosOutside],
   );

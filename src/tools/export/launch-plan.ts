@@ -42,6 +42,12 @@ export interface LaunchPlan {
   readonly launches: readonly PlannedLaunch[];
   /** The buffers that the experts read, and `output`, where they leave their rows. */
   readonly received: Readonly<Record<string, PlacedTensor>>;
+  /** The weights of experts that a host brings, where it brings any. */
+  readonly weights?: readonly {
+    readonly name: string;
+    readonly dtype: string;
+    readonly shape: readonly number[];
+  }[];
   /** Four words; the first is 0, or what a wait was doing that gave up. Then the rank that did not come, the epoch, the block. */
   readonly failure: PlacedTensor & { readonly operations: Readonly<Record<string, number>> };
   readonly rules: readonly string[];

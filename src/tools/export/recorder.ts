@@ -4,7 +4,7 @@
  */
 import { UnavailableError } from '../../base/errors.js';
 import type { Device, Launcher, LaunchShape, Program, Stream, Tensor, Window } from '../../gpu/index.js';
-import type { IrModule, IrType } from '../../lang/index.js';
+import type { IrModule, IrType, Tile, TileName } from '../../lang/index.js';
 import type { WindowPlan } from '../../moe/families/index.js';
 
 /** Where a host finds the value of a parameter. */
@@ -20,10 +20,13 @@ export type Source =
   | { readonly from: 'constant'; readonly value: number }
   /** A constant that is another on each rank. */
   | { readonly from: 'constants'; readonly values: readonly number[] }
-  /** What cuTensorMapEncodeTiled makes. Extents are elements and strides are bytes, the outermost first. */
+  /** What cuTensorMapEncodeTiled makes. Extents and the box are elements, strides are bytes, the outermost first. */
   | {
       readonly from: 'tensor';
       readonly address: Source;
+      readonly element: TileName;
+      readonly swizzle: Tile['swizzle'];
+      readonly box: readonly number[];
       readonly extents: readonly number[];
       readonly strides: readonly number[];
     };
@@ -143,16 +146,15 @@ export class Recorder {
   }
 
   #tensor(module: IrModule, name: string, { address, extents, strides }: Tensor): Source {
-    const { tile } = tensorMapOf(module, name);
-    const rowBytes = (extents.at(-1)! * tile.bytes) / (tile.rows * tile.columns);
+    const { type } = module.entry.params.find((parameter) => parameter.name === name)!;
+    const { tile } = type as Extract<IrType, { kind: 'tensorMap' }>;
+    const { type: element, swizzle, rows, columns } = tile;
+    const rowBytes = (extents.at(-1)! * tile.bytes) / (rows * columns);
     const dense = extents.length === 2 ? [rowBytes] : [extents[1]! * rowBytes, rowBytes];
-    return { from: 'tensor', address: this.#sourceOf(address), extents, strides: strides ?? dense };
+    const box = extents.length === 2 ? [rows, columns] : [1, rows, columns];
+    return {
+      ...{ from: 'tensor', address: this.#sourceOf(address), element, swizzle, box },
+      ...{ extents, strides: strides ?? dense },
+    };
   }
-}
-
-/** The type of a parameter that is a tensorMap. */
-export function tensorMapOf(module: IrModule, name: string): Extract<IrType, { kind: 'tensorMap' }> {
-  const { type } = module.entry.params.find((parameter) => parameter.name === name)!;
-  if (type.kind === 'tensorMap') return type;
-  throw new TypeError(`${module.name}.${name} is no tensorMap`);
 }

@@ -1,17 +1,21 @@
 /** What a round launches: Heddle's own classes make it on a recording device. */
-import {
-  loadStep,
-  type Phase,
-  type Plan,
-  type PlanTarget,
-  phases,
-  type Round,
-} from '../../moe/families/index.js';
+import { loadStep, type Plan, type PlanTarget, phases, type Round } from '../../moe/families/index.js';
 import { areScales, type Layer } from '../../moe/layer/index.js';
 import { type Recorded, type RecordedBuffer, Recorder } from './recorder.js';
 
+/** What a host enqueues by name, in the order of a stream. */
+export const stages = [
+  'dispatchSend',
+  'dispatchRecv',
+  'plan',
+  'experts',
+  'combineSend',
+  'combineRecv',
+] as const;
+export type Stage = (typeof stages)[number];
+
 export interface PhaseLaunch extends Recorded {
-  readonly phase: Phase;
+  readonly phase: Stage;
 }
 
 /** The launches of a round in the order of the stream, and the memory that they name beside windows. */

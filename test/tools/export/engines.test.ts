@@ -248,9 +248,9 @@ describe('ranks that do not see each other', needing('cc', 'process ids'), () =>
       const char *wrong = heddle_create(&made, &host);
       if (wrong != NULL) return puts(wrong), fflush(stdout), 0;
       /* Each writes into its own window, and reads the other's. */
-      *(volatile int *)made->windows[rank][0].address = 1000 + rank;
+      *(volatile int *)made->player->windows[rank][0].address = 1000 + rank;
       pthread_barrier_wait(&meeting->barrier);
-      printf("rank %d reads %d\\n", rank, *(volatile int *)made->windows[1 - rank][0].address);
+      printf("rank %d reads %d\\n", rank, *(volatile int *)made->player->windows[1 - rank][0].address);
       fflush(stdout);
       pthread_barrier_wait(&meeting->barrier);
       heddle_destroy(made);

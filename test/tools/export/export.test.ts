@@ -10,6 +10,7 @@ import { ExpertParallel, emptyTensor, row } from '../../../src/moe/index.js';
 import type { Layer } from '../../../src/moe/layer/index.js';
 import { World } from '../../../src/net/world/index.js';
 import { type Exported, exportPlan, type LaunchPlan } from '../../../src/tools/export/index.js';
+import { froms, structs, tables } from '../../../src/tools/export/pack.js';
 import { familyKeys, familyShape, registry, type ShapeKeys } from '../../../src/verify/kernels/index.js';
 import { makeSources } from '../../../src/verify/testing/index.js';
 import { hostCompiler, needing } from '../../needs.js';
@@ -33,6 +34,20 @@ async function exported(
 test('what cannot be exported is refused, and why is said', async () => {
   const plan = exported('one-sided', { ...small, weighting: 'plan' });
   await expect(plan).rejects.toThrow('combine takes rows by an experts’ plan here');
+});
+
+test('structs, tables and sources of the player are those of the packer, in their order', () => {
+  const player = readFileSync(join(root, 'src/tools/export/player.c'), 'utf8');
+  const namesOf = (kind: string, name: string): string[] =>
+    new RegExp(`^${kind} heddle_${name} \\{([^}]+)\\}`, 'm')
+      .exec(player)![1]!
+      .replaceAll(/\/\*.*?\*\/|(uint64_t|struct heddle_table) /g, '')
+      .split(/[;,]/)
+      .map((field) => field.trim())
+      .filter(Boolean);
+  for (const [name, fields] of Object.entries(structs)) expect(namesOf('struct', name)).toEqual(fields);
+  expect(namesOf('struct', 'shape').slice(-tables.length)).toEqual(tables);
+  expect(namesOf('enum', 'from')).toEqual(froms.map((from) => `HEDDLE_FROM_${from.toUpperCase()}`));
 });
 
 test('a plan is what it was, key by key', async () => {
@@ -269,28 +284,20 @@ describe('heddle export', () => {
     });
   });
 
-  test(
-    'compiles to cubins and PTX; a host looks first at what is made for the fewest GPUs',
-    needing('nvrtc or nvcc'),
-    async () => {
-      const { code } = await write(
-        'images',
-        'one-sided',
-        '--shape',
-        smallText,
-        '--arch',
-        'compute_90,sm_90,sm_90a',
-      );
-      expect(code).toBe(0);
-      const image = (name: string) =>
-        readFileSync(join(folder, `images/one_sided_dispatch.${name}`), 'latin1');
-      expect(image('sm_90a.cubin').slice(1, 4)).toBe('ELF');
-      expect(image('compute_90.ptx')).toMatch(/^\.target sm_90$/m);
-      const host = readFileSync(join(folder, 'images/heddle.c'), 'utf8');
-      expect(host).toContain('heddle_architectures[] = "sm_90a, sm_90, compute_90"');
-      expect(host).toMatch(/heddle_gpus\[\] = \{\s*\{90, 90\},\s*\{90, 99\},\s*\{90, 9999\},/);
-    },
-  );
+  test('compiles to cubins and PTX', needing('nvrtc or nvcc'), async () => {
+    const { code } = await write(
+      'images',
+      'one-sided',
+      '--shape',
+      smallText,
+      '--arch',
+      'compute_90,sm_90,sm_90a',
+    );
+    expect(code).toBe(0);
+    const image = (name: string) => readFileSync(join(folder, `images/one_sided_dispatch.${name}`), 'latin1');
+    expect(image('sm_90a.cubin').slice(1, 4)).toBe('ELF');
+    expect(image('compute_90.ptx')).toMatch(/^\.target sm_90$/m);
+  });
 
   test('writes nothing where a kernel does not compile', needing('nvrtc or nvcc'), async () => {
     const { code, said } = await write(
