@@ -8,6 +8,7 @@ import { LocalCircle } from '../../../src/net/world/local-circle.js';
 import { wireNetwork } from '../../../src/net/world/proxy/network.js';
 import { findWires } from '../../../src/net/world/proxy/wires.js';
 import { needing } from '../../needs.js';
+import { freePort } from './circles.js';
 
 const fabric: FabricOptions = { provider: 'tcp;ofi_rxm', devices: ['lo'] };
 const asked = 'HEDDLE_WIRES, or fabric.wires, says so';
@@ -73,6 +74,20 @@ describe('over libfabric', () => {
       return stream;
     };
     await expect(found(device, { wires: 'gpu' })).rejects.toThrow('is not there');
+  });
+
+  it('a search that failed is none: the next call searches again', needing('tcp;ofi_rxm'), async () => {
+    const options = { device: 'sim', fabric: { ...fabric, wires: 'gpu' } } as const;
+    const address = `127.0.0.1:${await freePort()}`;
+    const world = await World.join({ ...options, rank: 0, ranks: 1, address });
+    const { allocateWire } = world.device;
+    world.device.allocateWire = () => {
+      throw new UnavailableError('GPU 0 has no memory that NICs reach', 'Buy one');
+    };
+    await expect(world.wires()).rejects.toThrow('has no memory');
+    world.device.allocateWire = allocateWire;
+    expect(await world.wires()).toMatchObject({ placement: 'gpu' });
+    await world.dispose();
   });
 
   it('the environment decides where the program does not', needing('tcp;ofi_rxm'), async () => {
