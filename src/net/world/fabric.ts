@@ -23,7 +23,7 @@ export type FabricCircle = Pick<Circle, 'rank' | 'ranks' | 'allGather' | 'barrie
 export interface FabricRegions {
   /** By rank; undefined for this rank itself and those that it does not reach. */
   readonly remotes: readonly (RemoteRegion | undefined)[];
-  /** Those of the ranks that are reached, for `scatter` and `barrier`; entry i belongs to the i-th of them. Null where there is none. */
+  /** The group of the ranks that are reached, for `scatter` and `barrier`; entry i belongs to the i-th of them. Null where there is none. */
   readonly others: PeerGroup | null;
 }
 

@@ -36,7 +36,7 @@ export function encodeFrame({ head, bytes }: Frame): Uint8Array[] {
 export class FrameReader {
   /** May be changed between frames, also in the middle of a `read`. */
   limits: FrameLimits;
-  /** Of the frame under way: its prefix, and behind it head and bytes, whose lengths that tells. */
+  /** The parts of the frame under way: its prefix, and behind it head and bytes, whose lengths the prefix tells. */
   #parts: readonly Uint8Array[] = [new Uint8Array(PREFIX)];
   /** Which of them is being filled, and how much of it is here. */
   #part = 0;

@@ -100,7 +100,7 @@ function linkOver(channel: Channel, place: Place, rendezvous: Rendezvous | undef
     }
   }
 
-  /** The same connection serves the next circle as it did the one before. */
+  /** Goes on in the next circle over this connection. */
   function goOn(origins: readonly number[], rank: number): void {
     const ranks = origins.length;
     if (rank >= ranks) throw new ProtocolError(`a circle of ${ranks} ranks to rank ${rank}`);

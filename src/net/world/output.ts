@@ -8,7 +8,7 @@ const LONGEST_LINE = 64 << 10;
 /** One stream that many ranks write to. Writes resolve when more may be written. */
 export type Outlet = (bytes: Uint8Array) => Promise<void>;
 
-/** Those who write share one wait for the stream to drain, since a listener for each of them would be one too many. */
+/** Makes an outlet to a stream. All who write share one wait for it to drain: a listener for each would be too many. */
 export function outletTo(stream: Writable): Outlet {
   let drained: Promise<void> | undefined;
   return async (bytes) => {

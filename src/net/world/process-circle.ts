@@ -94,7 +94,7 @@ export class ProcessCircle extends Circle {
     return circle;
   }
 
-  /** The same link serves the next circle as it did this one. */
+  /** Hands this circle's link to the next circle. */
   #goOn(origins: readonly number[], rank: number): void {
     open.delete(this);
     const place = { ...this.#place, rank, ranks: origins.length, outside: false };

@@ -35,7 +35,7 @@ export class Rendezvous {
   readonly #server: Server;
   readonly #options: RendezvousOptions;
   readonly #first: Exchange;
-  /** Of the ranks that are left. */
+  /** The exchange of the ranks that are left. */
   #exchange: Exchange;
   /** By origin, from `ranks` on: the names of the outsiders' processes. */
   readonly #names: string[] = [];

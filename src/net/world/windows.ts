@@ -6,7 +6,7 @@ import type { Device, Fill, PeerMemory, Topology, Window, WindowMemory } from '.
 
 /** The windows of all ranks of this rank's node, mapped here: `rank` and `bases` count those, from 0. */
 export interface SharedWindow extends Window {
-  /** Those ranks as the world numbers them: `bases[i]` is the window of rank `ranks[i]`. */
+  /** The world's numbers of the ranks that map it: `bases[i]` is the window of rank `ranks[i]`. */
   readonly ranks: readonly number[];
   /** This rank's own part. */
   readonly own: WindowMemory;

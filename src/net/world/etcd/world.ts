@@ -89,7 +89,7 @@ export class EtcdWorld {
   #created = '';
   #lease = '';
   #own: string | null = null;
-  /** Of the two, in seconds. The world's is as long as whoever began it said. */
+  /** The life of the shorter lease, in seconds. The world's is as long as whoever began it said. */
   #shortestTtl = 0;
   #reader: Reader | null = null;
   #beat: ReturnType<typeof setInterval> | undefined;

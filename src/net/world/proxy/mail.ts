@@ -11,7 +11,7 @@ import type { Numbering } from './program.js';
 interface MailedError {
   readonly code: string;
   readonly message: string;
-  /** Of a RankLostError. */
+  /** What a RankLostError says besides. */
   readonly lost: Pick<RankLostError, 'ranks' | 'operation'> | null;
 }
 

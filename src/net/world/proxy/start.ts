@@ -241,7 +241,7 @@ function runningIn(circle: Circle, end: () => Promise<void>) {
   let stopping: Promise<void> | null = null;
   const running = {
     error: null as Error | null,
-    /** Of the network that it took. */
+    /** The network that it took. */
     provider: null as ProviderName | null,
     /** It has ended by itself: to all ranks, this one is lost, or those because of which it fell. Returns why. */
     failed(thrown: unknown): Error {
@@ -319,7 +319,7 @@ type Siblings = ReturnType<typeof newSiblings>;
 const started = new WeakMap<Circle, number>();
 const families = new WeakMap<object, Siblings[]>();
 
-/** Those of the proxy that a rank starts now: all ranks of a circle start as many, in the same order. */
+/** Gives the siblings of the proxy that a rank starts now: all ranks of a circle start as many, in the same order. */
 export function siblingsOf(circle: Circle): Siblings {
   const n = started.get(circle) ?? 0;
   started.set(circle, n + 1);

@@ -39,11 +39,11 @@ const wantedIn = ({ wires = 'auto' }: FabricOptions): Wanted =>
 const untried = (wires: Wanted): Wires =>
   wires === 'auto' ? { placement: 'host', why: 'the GPU is simulated' } : { placement: wires, why: asked };
 
-/** Of ranks of one simulated machine, whose NICs reach what they are given. */
+/** Wires of ranks of one simulated machine, whose NICs reach what they are given. */
 export const simulatedWires = (options: FabricOptions): Wires => untried(wantedIn(withEnvironment(options)));
 
 /**
- * Of a rank whose proxies reach others over libfabric; every rank calls it.
+ * Finds where the wires of a rank lie whose proxies reach others over libfabric; every rank calls it.
  * @throws UnavailableError where they must lie in the GPU's memory, and cannot.
  */
 export async function findWires(
