@@ -15,7 +15,7 @@ const ceilings = {
   base: 1_090,
   lang: 10_900,
   gpu: 19_500,
-  net: 11_290,
+  net: 11_250,
   moe: 18_550,
   verify: 6_250,
   tools: 7_500,
@@ -36,7 +36,7 @@ const parts: readonly Part[] = [
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
   { name: 'src', files: sources('src'), ceiling: 77_700 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_240 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_200 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 31_870 },

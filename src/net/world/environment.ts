@@ -70,72 +70,36 @@ type Told<Name extends keyof JoinOptions> = { readonly [N in Name]: JoinOptions[
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** The variables of one launcher. Of several names for one thing the first that is set counts. */
-interface Launcher {
-  readonly name: string;
-  readonly rank: string;
-  readonly ranks: readonly string[];
-  readonly localRank: readonly string[];
-  /** How many ranks this machine has; when that is all of them, the rendezvous stays on loopback. */
-  readonly localRanks: readonly string[];
-  /** Together they name one start of one job. */
-  readonly job: readonly string[];
-}
-
 /**
- * In order of precedence. A variable says little about who is nearest: a job script's SLURM_* are still there
- * under an mpirun it starts, and torchrun runs inside either; so the innermost kind of launcher comes first.
+ * The launchers in order of precedence. A variable says little about who is nearest: a job script's SLURM_* are still there under an mpirun it
+ * starts, and torchrun runs inside either; so the innermost kind of launcher comes first. Of several names for one thing the first that is set
+ * counts. Where all ranks are `here`, on this machine, the rendezvous stays on loopback. The names of `job` together tell one start of one job.
  */
-const LAUNCHERS: readonly Launcher[] = [
-  {
-    name: 'HEDDLE_*',
-    rank: 'HEDDLE_RANK',
-    ranks: ['HEDDLE_WORLD'],
-    localRank: [],
-    localRanks: [],
-    job: [],
-  },
-  {
-    name: 'torchrun',
-    rank: 'RANK',
-    ranks: ['WORLD_SIZE'],
-    localRank: ['LOCAL_RANK'],
-    localRanks: ['LOCAL_WORLD_SIZE'],
-    job: ['TORCHELASTIC_RUN_ID', 'TORCHELASTIC_RESTART_COUNT'],
-  },
-  {
-    name: 'Open MPI',
-    rank: 'OMPI_COMM_WORLD_RANK',
-    ranks: ['OMPI_COMM_WORLD_SIZE'],
-    localRank: ['OMPI_COMM_WORLD_LOCAL_RANK'],
-    localRanks: ['OMPI_COMM_WORLD_LOCAL_SIZE'],
-    job: ['PMIX_NAMESPACE', 'OMPI_MCA_ess_base_jobid'],
-  },
-  {
-    name: 'PMI',
-    rank: 'PMI_RANK',
-    ranks: ['PMI_SIZE'],
-    localRank: ['MPI_LOCALRANKID', 'SLURM_LOCALID'],
-    localRanks: ['MPI_LOCALNRANKS'],
-    job: ['SLURM_JOB_ID', 'SLURM_STEP_ID'],
-  },
-  {
-    name: 'PMIx',
-    rank: 'PMIX_RANK',
-    ranks: ['PMIX_SIZE', 'SLURM_STEP_NUM_TASKS', 'SLURM_NTASKS'],
-    localRank: ['PMIX_LOCAL_RANK', 'SLURM_LOCALID'],
-    localRanks: ['PMIX_LOCAL_SIZE'],
-    job: ['PMIX_NAMESPACE'],
-  },
-  {
-    name: 'Slurm',
-    rank: 'SLURM_PROCID',
-    ranks: ['SLURM_STEP_NUM_TASKS', 'SLURM_NTASKS'],
-    localRank: ['SLURM_LOCALID'],
-    localRanks: [],
-    job: ['SLURM_JOB_ID', 'SLURM_STEP_ID'],
-  },
-];
+const LAUNCHERS = `
+  name     | rank                 | ranks                                       | local rank                    | here                       | job
+  HEDDLE_* | HEDDLE_RANK          | HEDDLE_WORLD                                |                               |                            |
+  torchrun | RANK                 | WORLD_SIZE                                  | LOCAL_RANK                    | LOCAL_WORLD_SIZE           | TORCHELASTIC_RUN_ID TORCHELASTIC_RESTART_COUNT
+  Open MPI | OMPI_COMM_WORLD_RANK | OMPI_COMM_WORLD_SIZE                        | OMPI_COMM_WORLD_LOCAL_RANK    | OMPI_COMM_WORLD_LOCAL_SIZE | PMIX_NAMESPACE OMPI_MCA_ess_base_jobid
+  PMI      | PMI_RANK             | PMI_SIZE                                    | MPI_LOCALRANKID SLURM_LOCALID | MPI_LOCALNRANKS            | SLURM_JOB_ID SLURM_STEP_ID
+  PMIx     | PMIX_RANK            | PMIX_SIZE SLURM_STEP_NUM_TASKS SLURM_NTASKS | PMIX_LOCAL_RANK SLURM_LOCALID | PMIX_LOCAL_SIZE            | PMIX_NAMESPACE
+  Slurm    | SLURM_PROCID         | SLURM_STEP_NUM_TASKS SLURM_NTASKS           | SLURM_LOCALID                 |                            | SLURM_JOB_ID SLURM_STEP_ID
+`
+  .trim()
+  .split('\n')
+  .slice(1)
+  .map((line) => {
+    const [name, rank, ...others] = line.split('|').map((cell) => cell.trim());
+    const [ranks, localRank, localRanks, job] = others.map((cell) => cell.split(' ').filter(Boolean));
+    return {
+      name: name!,
+      rank: rank!,
+      ranks: ranks!,
+      localRank: localRank!,
+      localRanks: localRanks!,
+      job: job!,
+    };
+  });
+type Launcher = (typeof LAUNCHERS)[number];
 
 /**
  * Reads this process's place from the environment: the first of HEDDLE_*, torchrun, Open MPI, PMI, PMIx and

@@ -76,8 +76,6 @@ export type DeviceChoice = 'auto' | 'sim' | 'cuda';
 export interface LocalWorldOptions extends CircleOptions {
   /** How many, 1 or more. */
   readonly ranks: number;
-  /** As `World.join` has it. @internal */
-  readonly places?: number;
   /** Equal nodes of consecutive ranks, default 1: windows span those of a node, as if no others were in reach. */
   readonly nodes?: number;
   /** Default `auto`. */
@@ -99,7 +97,7 @@ export interface JoinWorldOptions extends JoinOptions {
 }
 
 const knownLocally: Table<LocalWorldOptions> = {
-  ...{ ranks: true, nodes: true, device: true, fabric: true, sim: true, timeoutMs: true, places: true },
+  ...{ ranks: true, nodes: true, device: true, fabric: true, sim: true, timeoutMs: true },
 };
 const knownToJoin: Table<JoinWorldOptions> = {
   ...{ rank: true, ranks: true, localRank: true, places: true, nodes: true, address: true, world: true },
@@ -239,9 +237,8 @@ export class World {
     requireFunction('program', program, 'what a rank does: async (world) => { … }');
     // No machine has more GPUs than one that is simulated.
     const ranks = requireInteger('ranks', options.ranks, 1, maxSimulatedRanks);
-    const places = requireInteger('places', options.places ?? ranks, ranks, maxSimulatedRanks);
-    const nodeOf = evenNodes(places, options.nodes ?? 1);
-    const machine = await chooseMachine(places, options);
+    const nodeOf = evenNodes(ranks, options.nodes ?? 1);
+    const machine = await chooseMachine(ranks, options);
     const worlds: World[] = [];
     const oneRank = async (circle: LocalCircle): Promise<T> => {
       const { rank } = circle;

@@ -10,42 +10,19 @@ const { heddle, torchrun, openMpi, slurm } = launchers;
 
 describe('readEnvironment', () => {
   it('reads HEDDLE_*', () => {
-    const all = {
-      ...heddle,
-      HEDDLE_SECRET: 's',
-      HEDDLE_LOCAL_RANK: '1',
-      HEDDLE_WORLD_ID: 'w',
-      HEDDLE_HOSTED: '1',
-    };
-    expect(readEnvironment(all)).toEqual({
-      launcher: 'HEDDLE_*',
-      rank: 3,
-      node: undefined,
-      device: undefined,
-      ranksHere: 1,
-      ranks: 8,
-      localRank: 1,
-      address: { host: '127.0.0.1', port: 29000 },
-      world: 'w',
-      secret: 's',
-      hosted: true,
+    const own = { HEDDLE_SECRET: 's', HEDDLE_LOCAL_RANK: '1', HEDDLE_WORLD_ID: 'w', HEDDLE_HOSTED: '1' };
+    expect(readEnvironment({ ...heddle, ...own })).toEqual({
+      ...{ launcher: 'HEDDLE_*', rank: 3, device: undefined, ranksHere: 1, ranks: 8, localRank: 1 },
+      ...{ address: { host: '127.0.0.1', port: 29000 }, world: 'w', secret: 's', hosted: true },
     });
-    expect(readEnvironment(heddle)).toMatchObject({
-      localRank: undefined,
-      world: 'world',
-      secret: undefined,
-      hosted: false,
-    });
+    const unsaid = { localRank: undefined, world: 'world', secret: undefined, hosted: false };
+    expect(readEnvironment(heddle)).toMatchObject(unsaid);
   });
 
   it('reads torchrun, keeps clear of its own port and tells restarts apart', () => {
+    const place = { rank: 5, ranks: 16, localRank: 1, address: { host: 'node1', port: 30500 } };
     expect(readEnvironment(torchrun)).toMatchObject({
-      launcher: 'torchrun',
-      rank: 5,
-      ranks: 16,
-      localRank: 1,
-      address: { host: 'node1', port: 30500 },
-      world: 'torchrun job7.2',
+      ...{ ...place, launcher: 'torchrun', world: 'torchrun job7.2' },
     });
   });
 
@@ -74,25 +51,13 @@ describe('readEnvironment', () => {
     const pmi = { PMI_RANK: '1', PMI_SIZE: '2', MPI_LOCALRANKID: '1', HEDDLE_ADDRESS: 'n1:29000' };
     expect(readEnvironment(pmi)).toMatchObject({ launcher: 'PMI', rank: 1, ranks: 2, localRank: 1 });
     const pmix = { ...slurm, PMIX_RANK: '9', PMIX_NAMESPACE: 'slurm.pmix.4711.0' };
-    expect(readEnvironment(pmix)).toMatchObject({
-      launcher: 'PMIx',
-      rank: 9,
-      ranks: 16,
-      localRank: 1,
-      address: { host: 'gpu003' },
-    });
+    const place = { rank: 9, ranks: 16, localRank: 1, address: { host: 'gpu003' } };
+    expect(readEnvironment(pmix)).toMatchObject({ ...place, launcher: 'PMIx' });
   });
 
   it('reads Slurm: the step before the job, the first node before where srun was typed', () => {
-    const place = readEnvironment(slurm);
-    expect(place).toMatchObject({
-      launcher: 'Slurm',
-      rank: 9,
-      ranks: 16,
-      localRank: 1,
-      address: { host: 'gpu003' },
-      world: 'Slurm 4711.0',
-    });
+    const place = { rank: 9, ranks: 16, localRank: 1, address: { host: 'gpu003' } };
+    expect(readEnvironment(slurm)).toMatchObject({ ...place, launcher: 'Slurm', world: 'Slurm 4711.0' });
     const { SLURM_STEP_NODELIST: _, ...listless } = slurm;
     expect(readEnvironment(listless).address.host).toBe('10.0.0.1');
     expect(readEnvironment({ ...listless, SLURM_JOB_NODELIST: 'a1,b2' }).address.host).toBe('a1');
@@ -116,25 +81,17 @@ describe('readEnvironment', () => {
 
   it('lets HEDDLE_ADDRESS, _SECRET, _LOCAL_RANK, _PLACES, _NODES, _DEVICE, _RANKS_HERE and _WORLD_ID override any launcher', () => {
     const overrides = {
-      HEDDLE_ADDRESS: '[fd00::1]:1234',
-      HEDDLE_SECRET: 'x',
-      HEDDLE_LOCAL_RANK: '0',
-      HEDDLE_PLACES: '32',
-      HEDDLE_NODES: '4',
-      HEDDLE_DEVICE: 'sim',
-      HEDDLE_RANKS_HERE: '2',
-      HEDDLE_WORLD_ID: 'mine',
+      ...{
+        HEDDLE_ADDRESS: '[fd00::1]:1234',
+        HEDDLE_SECRET: 'x',
+        HEDDLE_LOCAL_RANK: '0',
+        HEDDLE_PLACES: '32',
+      },
+      ...{ HEDDLE_NODES: '4', HEDDLE_DEVICE: 'sim', HEDDLE_RANKS_HERE: '2', HEDDLE_WORLD_ID: 'mine' },
     };
     expect(readEnvironment({ ...torchrun, ...overrides })).toMatchObject({
-      rank: 5,
-      address: { host: 'fd00::1', port: 1234 },
-      secret: 'x',
-      localRank: 0,
-      places: 32,
-      nodes: 4,
-      device: 'sim',
-      ranksHere: 2,
-      world: 'mine',
+      ...{ rank: 5, address: { host: 'fd00::1', port: 1234 }, secret: 'x', localRank: 0 },
+      ...{ places: 32, nodes: 4, device: 'sim', ranksHere: 2, world: 'mine' },
     });
   });
 
@@ -173,12 +130,8 @@ describe('readEnvironment', () => {
 
 describe('findPlace', () => {
   it('lets only a process that takes an empty place have one behind the ranks that begin', () => {
-    const environment = {
-      ...launchers.heddle,
-      HEDDLE_RANK: '11',
-      HEDDLE_PLACES: '12',
-      HEDDLE_LOCAL_RANK: '3',
-    };
+    const own = { HEDDLE_RANK: '11', HEDDLE_PLACES: '12', HEDDLE_LOCAL_RANK: '3' };
+    const environment = { ...heddle, ...own };
     expect(() => findPlace({ environment })).toThrow(/HEDDLE_RANK is "11".*because HEDDLE_WORLD is 8/);
     const place = findPlace({ environment: { ...environment, HEDDLE_REJOIN: 'spare' } });
     expect(place).toMatchObject({ rank: 11, ranks: 8, places: 12, localRank: 3, name: 'spare' });
