@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { defineConfig, type ViteUserConfig } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
@@ -96,7 +97,8 @@ export default defineConfig({
     testTimeout: 120_000,
     hookTimeout: 120_000,
     pool: 'forks',
-    maxWorkers: 2,
+    // One more than processors, for tests wait for processes and time.
+    maxWorkers: availableParallelism() + 1,
     execArgv: kernelsStayBytecode,
     sequence: { sequencer: LongestFirst },
     projects: [
