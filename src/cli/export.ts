@@ -1,10 +1,11 @@
 import { ArgumentError } from '../base/errors.js';
 import { families, familyNamed } from '../moe/families/index.js';
 import { tunedFor } from '../moe/index.js';
-import { architectureNamed, exportPlan, writeExport } from '../tools/export/index.js';
+import { activations } from '../moe/layer/index.js';
+import { architectureNamed, exportPlan, writeExport, writeShape } from '../tools/export/index.js';
 import { familyKeys, familyShape } from '../verify/kernels/index.js';
 import { Argument, type Command, type FlagsOf } from './commander.js';
-import { multiprocessors, parseShape, requireOutputFolder, shapeHelp } from './options.js';
+import { choice, elements, multiprocessors, parseShape, requireOutputFolder, shapeHelp } from './options.js';
 import { version } from './start.js';
 
 /** The machine on which Heddle's own tunings were measured. */
@@ -27,6 +28,22 @@ const define = (command: Command) =>
     )
     .option('--split', 'sends and receives as launches of their own', false)
     .option('--sms <n>', 'the most multiprocessors that a launch takes', multiprocessors.one)
+    .option(
+      '--multiprocessors <n>',
+      'of the GPUs, over which kernels are spread (default: 132)',
+      multiprocessors.one,
+    )
+    .option(
+      '--experts <inner>',
+      'experts run between dispatch and combine: elements of a row between their GEMMs',
+      elements,
+    )
+    .addOption(choice('--weights <dtype>', 'of experts', ['bf16', 'e4m3'], 'bf16'))
+    .addOption(choice('--activation <name>', 'of experts', activations, 'swiglu'))
+    .option('--biases', 'experts have biases', false)
+    .addOption(
+      choice('--format <name>', 'c, or shape: the file that the Python package takes', ['c', 'shape'], 'c'),
+    )
     .option('--json', 'print what was written as JSON')
     .addHelpText(
       'after',
@@ -49,21 +66,37 @@ Examples:
 
 export const register = (command: Command) => define(command).action(exportFamily);
 
-async function exportFamily(
-  name: string,
-  { shape, out, prefix, arch, split, json, sms }: FlagsOf<typeof define>,
-): Promise<void> {
+async function exportFamily(name: string, flags: FlagsOf<typeof define>): Promise<void> {
+  const { shape, out, prefix, arch, split, json, sms, multiprocessors, format, experts: inner } = flags;
   requireOutputFolder('--out', out);
   const architectures = arch === 'none' ? [] : arch.split(',').map((of) => architectureNamed('--arch', of));
   if (!/^[A-Za-z]\w*$/.test(prefix))
     throw new ArgumentError('--prefix', prefix, 'a letter, then letters, digits and underscores');
   const family = familyNamed(name);
-  const asked = familyShape(family, parseShape(shape), { split, sms: sms ?? null }, (layer, place) => {
-    const tuned = tunedFor(family, layer, tunedOn);
-    return tuned === null ? family.defaults(layer, place) : family.adapt(tuned, layer, place);
-  });
-  const exported = await exportPlan(family, asked, version());
-  const written = await writeExport(exported, out, prefix, architectures, (file) => {
+  const asked = familyShape(
+    family,
+    parseShape(shape),
+    { split, sms: sms ?? null, ...(multiprocessors && { multiprocessors }) },
+    (layer, place) => {
+      const tuned = tunedFor(family, layer, tunedOn);
+      return tuned === null ? family.defaults(layer, place) : family.adapt(tuned, layer, place);
+    },
+  );
+  const { weights, activation, biases } = flags;
+  const experts = inner === undefined ? null : { inner, weights, activation, biases };
+  const [first] = architectures;
+  if (experts !== null && format === 'c')
+    throw new ArgumentError(
+      '--experts',
+      inner,
+      'left out with --format c, whose hosts bring experts of their own',
+    );
+  if (experts !== null && architectures.length > 1)
+    throw new ArgumentError('--arch', arch, 'one architecture, for which experts choose their instructions');
+  const options = { experts, ...(first && { capability: first.capability }) };
+  const exported = await exportPlan(family, asked, version(), options);
+  const write = format === 'shape' ? writeShape : writeExport;
+  const written = await write(exported, out, prefix, architectures, (file) => {
     process.stderr.write(`heddle export: compiling ${file} …\n`);
   });
   if (json === true) process.stdout.write(`${JSON.stringify({ folder: out, written }, null, 2)}\n`);

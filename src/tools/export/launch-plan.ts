@@ -4,21 +4,21 @@ import {
   byteSize,
   dynamicSharedBytes,
   entryName,
-  type Kernel,
+  type IrModule,
   parameterAbi,
+  printCuda,
   sectionAlignment,
 } from '../../lang/index.js';
 import {
   type Family,
   operations,
-  phases,
   type ReceivedPlan,
   type View,
   type WindowPlan,
 } from '../../moe/families/index.js';
 import { dtypes, type Layer, sentPayloads } from '../../moe/layer/index.js';
 import type { FamilyShape } from '../../verify/kernels/index.js';
-import { type PhaseLaunch, recordRounds } from './rounds.js';
+import { type PlannedExperts, type PlannedWeights, recordRounds, type StageLaunch } from './rounds.js';
 
 /** The content of `plan.json`. Offsets and sizes are bytes; names are unique. */
 export interface LaunchPlan {
@@ -43,11 +43,7 @@ export interface LaunchPlan {
   /** The buffers that the experts read, and `output`, where they leave their rows. */
   readonly received: Readonly<Record<string, PlacedTensor>>;
   /** The weights of experts that a host brings, where it brings any. */
-  readonly weights?: readonly {
-    readonly name: string;
-    readonly dtype: string;
-    readonly shape: readonly number[];
-  }[];
+  readonly weights?: readonly PlannedWeights[];
   /** Four words; the first is 0, or what a wait was doing that gave up. Then the rank that did not come, the epoch, the block. */
   readonly failure: PlacedTensor & { readonly operations: Readonly<Record<string, number>> };
   readonly rules: readonly string[];
@@ -63,7 +59,14 @@ export type LaunchParameter = PlannedLaunch['parameters'][number];
 
 export interface Exported {
   readonly plan: LaunchPlan;
-  readonly kernels: ReadonlyMap<string, Kernel>;
+  readonly kernels: ReadonlyMap<string, IrModule>;
+}
+
+export interface ExportOptions {
+  /** The compute capability of the GPUs, by which experts choose their instructions. Default: Hopper's. */
+  readonly capability?: readonly [major: number, minor: number];
+  /** Experts that run between dispatch and combine. Default: the host's own. */
+  readonly experts?: PlannedExperts | null;
 }
 
 /** `version`: that of Heddle. @throws UnavailableError where rows need more than launches to travel. */
@@ -71,11 +74,12 @@ export async function exportPlan(
   family: Family,
   { layer, target, tuning }: FamilyShape,
   version: string,
+  { capability = [9, 0], experts = null }: ExportOptions = {},
 ): Promise<Exported> {
-  if (layer.output.weighting === 'plan')
+  if (layer.output.weighting === 'plan' && experts === null)
     throw new UnavailableError(
-      'combine takes rows by an experts’ plan here, whose kernels a launch plan does not hold',
-      "Export with weighting 'experts'",
+      'combine takes rows by an experts’ plan here, and there are no experts',
+      "Export with weighting 'experts', or with experts",
     );
   const plan = family.plan(layer, target, tuning);
   if (plan.wire !== null || target.transport !== 'windows') {
@@ -83,10 +87,8 @@ export async function exportPlan(
     const what = `rows of the family ${family.name} need ${needed} here, which a launch plan cannot hold`;
     throw new UnavailableError(what, 'Export a family whose rows travel over NVLink, with transport=windows');
   }
-  const { launches, buffers } = await recordRounds(plan, layer, target);
-  const kernels = new Map(
-    phases.flatMap((phase) => plan.phases[phase]).map(({ kernel }) => [kernel.name, kernel]),
-  );
+  const { launches, buffers, weights } = await recordRounds(plan, layer, target, capability, experts);
+  const { kernels, nameOf } = kernelsOf(launches);
   const { split, sms } = target;
   return {
     kernels,
@@ -99,19 +101,39 @@ export async function exportPlan(
       ...{ tuning, split, sms },
       windows: plan.windows.map(windowOf),
       buffers,
-      kernels: [...kernels.values()].map((kernel) => {
-        const { maxThreads } = kernel.ir();
-        return { name: kernel.name, entry: entryName(kernel.ir()), maxThreads };
+      kernels: Array.from(kernels, ([name, module]) => {
+        return { name, entry: entryName(module), maxThreads: module.maxThreads };
       }),
-      launches: launches.map(launchOf),
+      launches: launches.map((launch) => launchOf(launch, nameOf(launch.module))),
       received: receivedOf(plan.received),
+      ...(weights.length > 0 && { weights }),
       failure: { ...placeOf(plan.failure), operations },
       rules,
     },
   };
 }
 
-function launchOf({ phase, module, shape, sources }: PhaseLaunch) {
+/** The kernels of launches, in their order. Two that differ and have one name get a number. */
+function kernelsOf(launches: readonly StageLaunch[]) {
+  const names = new Map<IrModule, string>();
+  for (const { module } of launches) {
+    if (names.has(module)) continue;
+    const alike = [...names].find(
+      ([other]) => other.name === module.name && printCuda(other) === printCuda(module),
+    );
+    const others = [...new Set(names.values())].filter((name) => name.replace(/_\d+$/, '') === module.name);
+    names.set(
+      module,
+      alike?.[1] ?? (others.length === 0 ? module.name : `${module.name}_${others.length + 1}`),
+    );
+  }
+  return {
+    kernels: new Map(Array.from(names, ([module, name]) => [name, module])),
+    nameOf: (module: IrModule) => names.get(module)!,
+  };
+}
+
+function launchOf({ phase, module, shape, sources }: StageLaunch, kernel: string) {
   const parameters = parameterAbi(module).map(({ name, kind, type, offset, bytes }) => ({
     name,
     type: type.kind === 'value' ? type.name : kind,
@@ -123,7 +145,7 @@ function launchOf({ phase, module, shape, sources }: PhaseLaunch) {
   const last = parameters.at(-1)!;
   return {
     phase,
-    kernel: module.name,
+    kernel,
     grid: shape.grid,
     block: shape.block,
     dynamicSharedBytes: dynamicSharedBytes(module.shared),

@@ -105,6 +105,19 @@ const inwards = (all: readonly number[], length: number): number[] =>
 /** Sources that say the same are one. */
 const keyOf = (source: Source): string => JSON.stringify(source);
 
+/** The part of a plan that a host of any shape wants to know of it: arguments, stages, and where tensors lie. */
+export function describe(plan: LaunchPlan) {
+  const { heddle, family, layer, split, rows, received, weights = [], windows, buffers } = plan;
+  return {
+    ...{ heddle, family, layer, split, rows, weights, stages },
+    arguments: argumentsOf(plan).map(({ name }) => name),
+    received: Object.fromEntries(
+      Object.entries(received).map(([name, view]) => [name, { ...view, memory: memoryOf(plan, view) }]),
+    ),
+    memory: [...windows, ...buffers].map(({ name, bytes }) => ({ name, bytes })),
+  };
+}
+
 /** The bytes of a shape. `text`: the plan in words, for hosts that want to know names and types. */
 export function packShape(plan: LaunchPlan, { architectures, images }: Images, text = ''): Buffer {
   const { windows, buffers, kernels, launches, failure } = plan;

@@ -1,7 +1,23 @@
 /** What a round launches: Heddle's own classes make it on a recording device. */
-import { loadStep, type Plan, type PlanTarget, phases, type Round } from '../../moe/families/index.js';
-import { areScales, type Layer } from '../../moe/layer/index.js';
-import { type Recorded, type RecordedBuffer, Recorder } from './recorder.js';
+import { ArgumentError } from '../../base/errors.js';
+import {
+  loadStep,
+  type Plan,
+  type PlanTarget,
+  phases,
+  type Round,
+  type View,
+} from '../../moe/families/index.js';
+import { ExpertsMlp, ExpertsPlan, type MadeRows, type Received, type Tensor, wrap } from '../../moe/index.js';
+import {
+  type Activation,
+  areScales,
+  type Dtype,
+  expertsOf,
+  type Layer,
+  scaleBlock,
+} from '../../moe/layer/index.js';
+import { type Recorded, type RecordedBuffer, type RecordedGpu, Recorder, type Source } from './recorder.js';
 
 /** What a host enqueues by name, in the order of a stream. */
 export const stages = [
@@ -14,24 +30,86 @@ export const stages = [
 ] as const;
 export type Stage = (typeof stages)[number];
 
-export interface PhaseLaunch extends Recorded {
+export interface StageLaunch extends Recorded {
   readonly phase: Stage;
 }
 
-/** The launches of a round in the order of the stream, and the memory that they name beside windows. */
+/** Experts that run between dispatch and combine, by Heddle's own kernels. */
+export interface PlannedExperts {
+  readonly inner: number;
+  readonly weights: 'bf16' | 'e4m3';
+  readonly activation: Activation;
+  readonly biases: boolean;
+}
+
+/** The weights of a rank's experts, which its host brings. */
+export interface PlannedWeights {
+  readonly name: string;
+  readonly dtype: Dtype;
+  readonly shape: readonly number[];
+}
+
+export interface RecordedRound {
+  /** In the order of the stream. */
+  readonly launches: readonly StageLaunch[];
+  /** The memory that they name beside windows. */
+  readonly buffers: readonly RecordedBuffer[];
+  readonly weights: readonly PlannedWeights[];
+}
+
+/** Records the round of every rank. Ranks differ in constants only, which then are one for each. */
 export async function recordRounds(
   plan: Plan,
   layer: Layer,
-  { multiprocessors }: Pick<PlanTarget, 'multiprocessors'>,
-): Promise<{ readonly launches: readonly PhaseLaunch[]; readonly buffers: readonly RecordedBuffer[] }> {
-  const recorder = new Recorder({ multiprocessors, capability: [9, 0] });
-  const windows = new Map(plan.windows.map((of) => [of, recorder.window(of)]));
-  const buffers = new Map(plan.buffers.map((of) => [of, recorder.device.allocate(of.bytes, of.purpose)]));
+  target: PlanTarget,
+  capability: RecordedGpu['capability'],
+  experts: PlannedExperts | null,
+): Promise<RecordedRound> {
+  const gpu = { multiprocessors: target.multiprocessors, capability };
+  if (experts === null) return recordRound(plan, layer, gpu, experts, 0);
+  if (layer.experts % layer.ranks !== 0) {
+    const possible = `a multiple of ranks, ${layer.ranks}, so that all ranks have the same kernels`;
+    throw new ArgumentError('experts', layer.experts, possible);
+  }
+  const rounds: RecordedRound[] = [];
+  for (let rank = 0; rank < layer.ranks; rank++)
+    rounds.push(await recordRound(plan, layer, gpu, experts, rank));
+  const [first] = rounds as [RecordedRound, ...RecordedRound[]];
+  const launches = first.launches.map((launch, l) => {
+    const sources = Array.from(launch.sources, ([name, source]): [string, Source] => {
+      if (source.from !== 'constant') return [name, source];
+      const values = rounds.map(({ launches }) => (launches[l]!.sources.get(name) as typeof source).value);
+      return [name, values.every((value) => value === values[0]) ? source : { from: 'constants', values }];
+    });
+    return { ...launch, sources: new Map(sources) };
+  });
+  return { ...first, launches };
+}
+
+async function recordRound(
+  plan: Plan,
+  layer: Layer,
+  gpu: RecordedGpu,
+  experts: PlannedExperts | null,
+  rank: number,
+): Promise<RecordedRound> {
+  const recorder = new Recorder(gpu);
+  const { device, stream } = recorder;
+  const windows = new Map<object, ReturnType<typeof recorder.window>>(
+    plan.windows.map((of) => [of, recorder.window(of)]),
+  );
+  const buffers = new Map<object, number>(
+    plan.buffers.map((of) => [of, device.allocate(of.bytes, of.purpose).address]),
+  );
   const memory = {
     ...{ rank: 0, limit: recorder.name({ from: 'limit' }) },
-    window: (of: object) => [...windows].find(([plan]) => plan === of)![1].window,
-    address: (of: object) => [...buffers].find(([plan]) => plan === of)![1].address,
+    window: (of: object) => windows.get(of)!.window,
+    address: (of: object) => buffers.get(of)!,
   };
+  const tensor = ({ in: where, offset, dtype, shape }: View): Tensor =>
+    wrap((windows.get(where)?.own ?? buffers.get(where)!) + offset, dtype, shape);
+  const work = experts && (await recordExperts(recorder, layer, receivedOf(plan, tensor), experts, rank));
+  const made = work?.made ?? null;
   const round: Round = {
     tokens: recorder.name({ from: 'tokens' }),
     topkIds: recorder.name({ from: 'topkIds' }),
@@ -41,16 +119,97 @@ export async function recordRounds(
       recorder.name({ from: 'rows', payload: layer.payloads[areScales(layer, p) ? p - 1 : p]!.name }),
     ),
     out: recorder.name({ from: 'out' }),
-    ...{ made: 0, madeRows: 0, scatter: 0, routeWeights: 0, placing: [] },
+    made: made?.rows.data ?? 0,
+    madeRows: made?.rows.shape[0] ?? 0,
+    scatter: made?.scatter.data ?? 0,
+    routeWeights: made?.weights.data ?? 0,
+    placing: [],
   };
-  const launches: PhaseLaunch[] = [];
+  const launches: StageLaunch[] = [];
+  const record = (phase: Stage, run: () => void): void => {
+    launches.push(...recorder.launched(run).map((one) => ({ ...one, phase })));
+  };
   for (const phase of phases) {
+    if (phase === 'combineSend' && work !== null) {
+      record('plan', work.plan);
+      record('experts', work.run);
+    }
     for (const step of plan.phases[phase]) {
-      const loaded = await loadStep(step, recorder.device, memory);
+      const loaded = await loadStep(step, device, memory);
       loaded.take(round);
-      const made = recorder.launched(() => loaded.launch(recorder.stream));
-      launches.push(...made.map((one) => ({ ...one, phase })));
+      record(phase, () => loaded.launch(stream));
     }
   }
-  return { launches, buffers: recorder.buffers };
+  return { launches, buffers: recorder.buffers, weights: work?.weights ?? [] };
+}
+
+function receivedOf({ received }: Plan, tensor: (view: View) => Tensor): Received {
+  const { experts, weights, counts, payloads, output } = received;
+  return {
+    ...{ experts: tensor(experts), output: tensor(output) },
+    ...{ weights: weights && tensor(weights), counts: counts && tensor(counts) },
+    payloads: Object.fromEntries(Object.entries(payloads).map(([name, view]) => [name, tensor(view)])),
+  };
+}
+
+interface RecordedExperts {
+  readonly weights: readonly PlannedWeights[];
+  readonly made: MadeRows | null;
+  plan(): void;
+  run(): void;
+}
+
+/** The experts of a rank, as `ExpertsPlan` and `ExpertsMlp` run them. */
+async function recordExperts(
+  recorder: Recorder,
+  layer: Layer,
+  received: Received,
+  experts: PlannedExperts,
+  rank: number,
+): Promise<RecordedExperts> {
+  const { device, stream } = recorder;
+  const { count } = expertsOf(layer, rank);
+  const { hidden } = layer.output;
+  const weights = weightsOf(experts, count, hidden);
+  const tensors = Object.fromEntries(
+    weights.map(({ name, dtype, shape }) => [
+      name,
+      wrap(recorder.name({ from: 'weights', weights: name }), dtype, shape),
+    ]),
+  );
+  const of = { world: { device, rank }, shape: layer, received };
+  const plan = await ExpertsPlan.create(of);
+  const scales = layer.payloads[1]?.name;
+  const mlp = await ExpertsMlp.create(of, plan, {
+    ...(tensors as Record<'gateUp' | 'down', Tensor>),
+    ...(scales !== undefined && { scales }),
+    activation: experts.activation,
+  });
+  return {
+    ...{ weights, made: mlp.made },
+    plan: () => void plan.plan(received, stream),
+    run: () => mlp.run(received, stream),
+  };
+}
+
+function weightsOf(
+  { inner, weights, biases }: PlannedExperts,
+  experts: number,
+  hidden: number,
+): PlannedWeights[] {
+  const of = (name: string, dtype: Dtype, ...shape: readonly number[]) => ({
+    ...{ name, dtype, shape: [experts, ...shape] },
+  });
+  const block = scaleBlock;
+  return [
+    of('gateUp', weights, 2 * inner, hidden),
+    of('down', weights, hidden, inner),
+    ...(weights === 'e4m3'
+      ? [
+          of('gateUpScales', 'f32', (2 * inner) / block, hidden / block),
+          of('downScales', 'f32', hidden / block, inner / block),
+        ]
+      : []),
+    ...(biases ? [of('gateUpBias', 'bf16', 2 * inner), of('downBias', 'bf16', hidden)] : []),
+  ];
 }

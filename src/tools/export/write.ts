@@ -5,11 +5,14 @@ import { compileOptions, entryName, type IrModule, printCuda } from '../../lang/
 import { type Architecture, byPreference } from './architecture.js';
 import { printHeader } from './header.js';
 import type { Exported } from './launch-plan.js';
+import { describe, type Images, packShape } from './pack.js';
 import { printSource } from './source.js';
 
+/** Hears of each kernel that is about to be compiled. */
+type Compiling = (file: string) => void;
+
 /**
- * Writes a launch plan, its kernels, and a host in C into a folder; names in C begin with `prefix`. `compiling` hears of each kernel
- * that is about to be compiled.
+ * Writes a launch plan, its kernels, and a host in C into a folder; names in C begin with `prefix`.
  * @throws, before anything is written, UnavailableError where an architecture lacks what a kernel needs, or there is no compiler, and
  * CompileError where it refuses a kernel.
  */
@@ -18,32 +21,59 @@ export async function writeExport(
   folder: string,
   prefix: string,
   given: readonly Architecture[],
-  compiling: (file: string) => void = () => {},
+  compiling: Compiling = () => {},
 ) {
-  const architectures = given.toSorted(byPreference);
-  for (const kernel of kernels.values())
-    for (const { capability, name } of architectures) requireHardware(kernel.ir(), capability, name);
-  if (architectures.length > 0) await findCompiler();
+  const compiled = await compile(kernels, given, compiling);
   const files = new Map<string, string | Uint8Array>([['plan.json', `${JSON.stringify(plan, null, 2)}\n`]]);
-  const images = new Map<string, Uint8Array[]>();
-  for (const [name, kernel] of kernels) {
-    files.set(`${name}.cu`, printCuda(kernel.ir()));
-    const made: Uint8Array[] = [];
-    for (const architecture of architectures) {
-      const file = `${name}.${architecture.name}.${architecture.image}`;
-      compiling(file);
-      made.push(await imageOf(kernel.ir(), architecture.name));
-      files.set(file, made.at(-1)!);
-    }
-    images.set(name, made);
+  for (const [name, module] of kernels) {
+    files.set(`${name}.cu`, printCuda(module));
+    for (const [a, { name: at, image }] of compiled.architectures.entries())
+      files.set(`${name}.${at}.${image}`, compiled.images.get(name)![a]!);
   }
   files.set(`${prefix}.h`, printHeader(plan, prefix));
-  files.set(`${prefix}.c`, printSource(plan, prefix, { architectures, images }));
+  files.set(`${prefix}.c`, printSource(plan, prefix, compiled));
   makeFolder(folder);
   return [...files].map(([file, contents]) => {
     writeOutput(join(folder, file), contents);
     return { file, bytes: Buffer.byteLength(contents) };
   });
+}
+
+/** Writes a shape, the one file that the player takes: as `writeExport`. */
+export async function writeShape(
+  { plan, kernels }: Exported,
+  folder: string,
+  prefix: string,
+  given: readonly Architecture[],
+  compiling: Compiling = () => {},
+) {
+  const compiled = await compile(kernels, given, compiling);
+  const contents = packShape(plan, compiled, JSON.stringify(describe(plan)));
+  makeFolder(folder);
+  const file = `${prefix}.heddle`;
+  writeOutput(join(folder, file), contents);
+  return [{ file, bytes: contents.length }];
+}
+
+async function compile(
+  kernels: Exported['kernels'],
+  given: readonly Architecture[],
+  compiling: Compiling,
+): Promise<Images> {
+  const architectures = given.toSorted(byPreference);
+  for (const module of kernels.values())
+    for (const { capability, name } of architectures) requireHardware(module, capability, name);
+  if (architectures.length > 0) await findCompiler();
+  const images = new Map<string, Uint8Array[]>();
+  for (const [name, module] of kernels) {
+    const made: Uint8Array[] = [];
+    for (const architecture of architectures) {
+      compiling(`${name}.${architecture.name}.${architecture.image}`);
+      made.push(await imageOf(module, architecture.name));
+    }
+    images.set(name, made);
+  }
+  return { architectures, images };
 }
 
 function imageOf(module: IrModule, architecture: string): Promise<Uint8Array> {

@@ -91,11 +91,14 @@ function accepted(family: Family, shape: FamilyShape): FamilyShape {
 export const familyShape = (
   family: Family,
   given: ShapeText,
-  how: Pick<PlanTarget, 'split' | 'sms'>,
+  how: LaunchesAsked,
   otherwise: (layer: Layer, target: PlanTarget) => Tuning = family.defaults,
 ): FamilyShape => accepted(family, formOf(family).read(family.name, given, how, otherwise));
 
 export const familyKeys = (family: Family): ShapeKeys => formOf(family).keys;
+
+/** The launches that are asked for; by default over the multiprocessors that most GPUs have. */
+type LaunchesAsked = Pick<PlanTarget, 'split' | 'sms'> & Partial<Pick<PlanTarget, 'multiprocessors'>>;
 
 /** The keys that a shape of a family may have, with `otherwise` in place of some defaults: the layer, and the knobs as phase.knob. */
 function formOf(family: Family, otherwise: ShapeText = {}) {
@@ -115,12 +118,7 @@ function formOf(family: Family, otherwise: ShapeText = {}) {
   const ofKnobs = Array.from(knobs, ([name, { knob }]) => [name, { knob, default: null }] as const);
   const keys: ShapeKeys = { ...parameters, ...Object.fromEntries(ofKnobs) };
   const names = Object.keys(keys);
-  const read = (
-    name: string,
-    given: ShapeText,
-    how: Pick<PlanTarget, 'split' | 'sms'>,
-    start = family.defaults,
-  ): FamilyShape => {
+  const read = (name: string, given: ShapeText, how: LaunchesAsked, start = family.defaults): FamilyShape => {
     const entries = Object.entries(given).map(([key, value]) => [keyAmong(names, key), value] as const);
     const shape = checked(
       name,

@@ -33,7 +33,7 @@ async function exported(
 
 test('what cannot be exported is refused, and why is said', async () => {
   const plan = exported('one-sided', { ...small, weighting: 'plan' });
-  await expect(plan).rejects.toThrow('combine takes rows by an experts’ plan here');
+  await expect(plan).rejects.toThrow('combine takes rows by an experts’ plan here, and there are no experts');
 });
 
 test('structs, tables and sources of the player are those of the packer, in their order', () => {

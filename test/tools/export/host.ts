@@ -33,7 +33,7 @@ export class PlanHost {
     await world.barrier('preparing windows');
     const launchers = await Promise.all(
       plan.launches.map(async ({ kernel, grid, block, parameters }) => {
-        const program = await device.load(kernels.get(kernel)!.ir());
+        const program = await device.load(kernels.get(kernel)!);
         const launcher = program.launcher({ grid, block, rank });
         for (const { name, value } of parameters) {
           if (value.from === 'window') launcher.setWindow(name, windows.get(value.window)!);
