@@ -18,8 +18,8 @@ const ceilings = {
   net: 11_250,
   moe: 18_550,
   verify: 6_250,
-  tools: 7_500,
-  cli: 2_550,
+  tools: 7_540,
+  cli: 2_590,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -35,11 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 77_700 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_200 },
+  { name: 'src', files: sources('src'), ceiling: 77_730 },
+  { name: 'python', files: filesOf('python', '.py'), ceiling: 750 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_450 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 31_870 },
+  ...{ name: 'docs and README', ceiling: 32_490 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 

@@ -139,6 +139,13 @@ const things = {
     unless(existsSync(nextTypeScript), 'TypeScript 7', 'npm install --no-save typescript-7@npm:typescript@7'),
   cc: () => unless(runs('cc'), 'a C compiler', 'apt-get install gcc'),
   'c++': () => unless(hostCompiler() !== null, 'a C++ compiler', 'apt-get install g++'),
+  python3: () => unless(runs('python3'), 'Python', 'apt-get install python3'),
+  torch: () =>
+    unless(
+      spawnSync('python3', ['-c', 'import torch']).status === 0,
+      'PyTorch',
+      'pip install torch (its CPU build will do), and have its python3 first on PATH',
+    ),
   rustc: () => unless(runs('rustc'), 'a Rust compiler', 'apt-get install rustc'),
   'cuda.h': () => unless(cudaHeaders() !== null, 'cuda.h', toolkit),
   nvcc: lacksNvcc,

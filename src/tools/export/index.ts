@@ -1,5 +1,6 @@
 /** Heddle's kernels for hosts that are not Heddle: sources, compiled kernels, and the plan of their launches. */
 export { architectureNamed } from './architecture.js';
 export { type Exported, exportPlan, type LaunchPlan } from './launch-plan.js';
+export { describe } from './pack.js';
 export type { PlannedExperts } from './rounds.js';
 export { writeExport, writeShape } from './write.js';

@@ -1,0 +1,37 @@
+"""`python -m heddle compile`: compiles a shape ahead, for an image in which neither Node.js nor a compiler is."""
+
+import argparse
+import sys
+from dataclasses import fields
+from typing import List, get_args
+
+from . import _cache
+from ._shape import VERSION, Shape
+from .errors import HeddleError
+
+
+def main(words: List[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m heddle")
+    parser.add_argument("--version", action="version", version=VERSION)
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("compile", help="compiles a shape into the cache, and says where it is")
+    for field in fields(Shape):
+        flag = "--" + field.name.replace("_", "-")
+        required = isinstance(field.default, type(fields(Shape)[0].default))
+        if field.type is bool:
+            command.add_argument(flag, action="store_true")
+        else:
+            kind = int if field.type is int or int in get_args(field.type) else str
+            command.add_argument(flag, type=kind, required=required, default=None if required else field.default)
+    given = vars(parser.parse_args(words))
+    given.pop("command")
+    try:
+        print(_cache.compiled(Shape(**given)))
+        return 0
+    except HeddleError as error:
+        print(f"heddle: {error} ({error.code})", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

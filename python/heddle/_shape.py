@@ -1,0 +1,85 @@
+"""The shape of a layer: what its kernels are compiled for."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Dict, List, Optional
+
+#: The version of the package. `npm run wheel` writes the one of Heddle's JavaScript here.
+VERSION = "0"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """All that the kernels of a layer depend on. The same on all ranks."""
+
+    #: Ranks that share the experts.
+    ranks: int
+    #: Experts of all ranks together. With `inner`, a multiple of the ranks.
+    experts: int
+    #: Routes of a token.
+    top_k: int
+    #: The most tokens that a rank brings to a round.
+    max_tokens: int
+    #: Elements of a row.
+    hidden: int
+    #: Elements of a row between the GEMMs of an expert. None: the experts are the caller's.
+    inner: Optional[int] = None
+    #: Of rows: 'bf16', 'f16' or 'f32'.
+    dtype: str = "bf16"
+    #: How dispatch carries rows: 'same', or as 'fp8' or 'mxfp8' with scales, to which it rounds bf16.
+    dispatch: str = "same"
+    #: How combine carries rows: 'rows', as they are; or 'e4m3' or 'mxfp8'.
+    combine: str = "rows"
+    #: Of the weights of Heddle's experts: 'bf16', or 'e4m3' with an f32 for every 128 × 128.
+    weights: str = "bf16"
+    #: 'swiglu', or gpt-oss's 'clamped-swiglu'.
+    activation: str = "swiglu"
+    #: Heddle's experts have biases.
+    biases: bool = False
+    #: Sends and receives are launches of their own.
+    split: bool = False
+    #: The most multiprocessors that a launch of dispatch or combine takes. None: as many as are fastest.
+    sms: Optional[int] = None
+    #: The family of kernels.
+    family: str = "one-sided"
+    #: CUDA's name of the GPU's architecture.
+    arch: str = "sm_90a"
+    #: Multiprocessors of the GPU.
+    multiprocessors: int = 132
+
+    @property
+    def key(self) -> str:
+        """Names the compiled file: another shape, or another version of Heddle, has another key."""
+        text = json.dumps({**asdict(self), "heddle": VERSION}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def command(self) -> List[str]:
+        """The arguments of `heddle export`, but for where to write."""
+        keys: Dict[str, Any] = {
+            "ranks": self.ranks,
+            "tokens": self.max_tokens,
+            "hidden": self.hidden,
+            "experts": self.experts,
+            "topk": self.top_k,
+            "dtype": self.dtype,
+            "combineFormat": self.combine,
+        }
+        if self.dispatch != "same":
+            keys.update(format=self.dispatch, rounded="yes")
+        if self.inner is not None:
+            keys["weighting"] = "plan"
+        arguments = ["export", self.family, "--shape", ",".join(f"{key}={value}" for key, value in keys.items())]
+        arguments += ["--format", "shape", "--arch", self.arch, "--multiprocessors", str(self.multiprocessors)]
+        if self.inner is not None:
+            arguments += ["--experts", str(self.inner), "--weights", self.weights, "--activation", self.activation]
+            arguments += ["--biases"] if self.biases else []
+        arguments += ["--split"] if self.split else []
+        return arguments + ([] if self.sms is None else ["--sms", str(self.sms)])
+
+    def __str__(self) -> str:
+        parts = "dispatch, experts and combine" if self.inner is not None else "dispatch and combine"
+        return f"{parts} for {self.ranks} ranks, hidden {self.hidden}, {self.max_tokens} tokens, {self.arch}"
+
+
+names = [field.name for field in fields(Shape)]

@@ -1,0 +1,185 @@
+"""Buffers: the windows, memory and kernels that all layers of a model share on a rank."""
+
+import ctypes
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+
+from . import _cache
+from ._player import Player
+from ._shape import Shape
+from .errors import ArgumentError, HeddleError
+
+dtypes: Dict[str, torch.dtype] = {
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+    "f32": torch.float32,
+    "e4m3": torch.float8_e4m3fn,
+    "i32": torch.int32,
+    "u32": torch.int32,
+    "u8": torch.uint8,
+}
+
+
+class Buffers:
+    """What the layers of a model share: made once, by all ranks of the group together.
+
+    Rounds of layers follow each other on a stream, so one set serves any number of them. Two micro-batches at a time need two
+    sets. `options` are those of `heddle.Shape` but for `ranks`, `arch` and `multiprocessors`, which the group and the GPU say.
+    With `inner`, the experts between dispatch and combine are Heddle's (`heddle.Experts`); without, the caller's.
+
+    group: ranks that share the experts, by default all; it carries the rendezvous only. device: by default the current GPU.
+    wait_ms: how long a kernel waits for a peer before it gives up.
+    """
+
+    def __init__(
+        self,
+        group: Optional[dist.ProcessGroup] = None,
+        *,
+        device: Optional[torch.device] = None,
+        wait_ms: int = 10_000,
+        **options: Any,
+    ) -> None:
+        alone = group is None and not dist.is_initialized()
+        self.rank = 0 if alone else dist.get_rank(group)
+        self.ranks = 1 if alone else dist.get_world_size(group)
+        self.device = torch.device("cuda", torch.cuda.current_device()) if device is None else device
+        self.shape = Shape(**{**_here(self.device), "ranks": self.ranks, **options})
+
+        def all_gather(mine: bytes) -> List[bytes]:
+            if alone:
+                return [mine]
+            everyones: List[bytes] = [b""] * self.ranks
+            dist.all_gather_object(everyones, mine, group)
+            return everyones
+
+        ordinal = 0 if self.device.index is None else self.device.index
+        # A failure of one rank is told to all, so that none waits for it.
+        file, error = None, ""
+        try:
+            file = _cache.compiled(self.shape)
+        except HeddleError as failure:
+            error = f"{failure.code} {failure}"
+        for rank, said in enumerate(all_gather(error.encode())):
+            if said:
+                code, _, message = said.decode().partition(" ")
+                raise HeddleError(code, message if rank == self.rank else f"rank {rank}: {message}")
+        assert file is not None
+        self._player = Player(file, self.rank, ordinal, all_gather, wait_ms)
+        description = self._player.description
+        self._weights: List[Dict[str, Any]] = description["weights"]
+        self._arguments = len(description["arguments"])
+        self._stages = {name: i for i, name in enumerate(description["stages"])}
+        self._round = Round()
+        #: What dispatch leaves, by name, until the next dispatch: 'experts', 'weights', 'payloads.x', …; and 'output', where the
+        #: experts leave their rows. Slots of [ranks, max_tokens]: those without an expert of this rank hold anything.
+        self.received: Dict[str, torch.Tensor] = {
+            name: self._tensor(view) for name, view in description["received"].items()
+        }
+        #: Bytes of this rank's memory by purpose. torch's allocator does not count them.
+        self.memory: Dict[str, int] = {of["name"]: of["bytes"] for of in description["memory"]}
+        # Rows of bytes are what the caller calls them.
+        if self.shape.dispatch == "same":
+            self.received["payloads.x"] = self.received["payloads.x"].view(dtypes[self.shape.dtype])
+
+    @property
+    def local_experts(self) -> range:
+        """The ids of this rank's experts."""
+        each, extra = divmod(self.shape.experts, self.ranks)
+        first = [rank * each + min(rank, extra) for rank in (self.rank, self.rank + 1)]
+        return range(*first)
+
+    def check(self) -> None:
+        """Raises RankLostError where a wait for a rank gave up. It does not wait for rounds: call it behind one that has ended."""
+        self._player.check()
+
+    def destroy(self) -> None:
+        """Frees all. Every rank calls it when the last round of every rank has ended; views of `received` end with it."""
+        self._player.destroy()
+        self.received = {}
+
+    def _stream(self) -> int:
+        if self.device.type != "cuda":
+            return 1
+        return int(torch.cuda.current_stream(self.device).cuda_stream)
+
+    def _run(self, first: str, last: str, values: Any) -> None:
+        self._player.run((self._stages[first], self._stages[last]), values, self._stream())
+
+    def _tensor(self, view: Dict[str, Any]) -> torch.Tensor:
+        if view["bytes"] == 0:
+            return torch.empty(view["shape"], dtype=dtypes[view["dtype"]], device=self.device)
+        address = self._player.address(view["memory"]) + view["offset"]
+        return _wrap(address, view["bytes"], self.device).view(dtypes[view["dtype"]]).view(view["shape"])
+
+
+class Round:
+    """Where the round of a set stands: one at a time, of whichever layer."""
+
+    def __init__(self) -> None:
+        self.stage = "combined"
+        self.layer: Any = None
+
+    def step(self, call: str, layer: Any, before: str, after: str) -> None:
+        """Takes the round from one stage to the next."""
+        if self.stage != before:
+            code = "HEDDLE_ROUND_OPEN" if before == "combined" else "HEDDLE_NO_ROUND"
+            raise HeddleError(
+                code, f"{call} was called out of order: the round is {self.stage}; a round is dispatch, experts, combine"
+            )
+        if before != "combined" and layer is not self.layer:
+            raise HeddleError("HEDDLE_OTHER_ROUND", f"{call} was called on another layer than the one that dispatched")
+        self.stage, self.layer = after, layer
+
+
+def _here(device: torch.device) -> Dict[str, Any]:
+    """The architecture and the multiprocessors of a GPU. Elsewhere those of an H200."""
+    if device.type != "cuda":
+        return {}
+    major, minor = torch.cuda.get_device_capability(device)
+    letter = "a" if major >= 9 else ""
+    multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
+    return {"arch": f"sm_{major}{minor}{letter}", "multiprocessors": multiprocessors}
+
+
+class _DLTensor(ctypes.Structure):
+    """DLPack's DLManagedTensor: memory that is not torch's, as torch takes it."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("dimensions", ctypes.c_int32),
+        ("dtype", ctypes.c_uint8 * 4),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.c_void_p),
+        ("offset", ctypes.c_uint64),
+        ("own", ctypes.c_void_p * 2),
+    ]
+
+
+# What torch holds pointers to: a few bytes for each view of a set.
+_kept: List[_DLTensor] = []
+_capsule = ctypes.pythonapi.PyCapsule_New
+_capsule.restype, _capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+
+def _wrap(address: int, size: int, device: torch.device) -> torch.Tensor:
+    """The bytes at an address as a tensor, which owns nothing."""
+    where: Tuple[int, int] = (2, device.index or 0) if device.type == "cuda" else (1, 0)
+    unsigned_bytes = (1, 8, 1, 0)
+    of = _DLTensor(address, where, 1, unsigned_bytes, ctypes.pointer(ctypes.c_int64(size)), None, 0)
+    _kept.append(of)
+    return torch.from_dlpack(_capsule(ctypes.addressof(of), b"dltensor", None))
+
+
+def require_tensor(
+    name: str, tensor: Any, dtype: torch.dtype, shape: Tuple[int, ...], device: torch.device
+) -> torch.Tensor:
+    """Requires a contiguous tensor of a type and a shape."""
+    if not isinstance(tensor, torch.Tensor):
+        raise ArgumentError(name, type(tensor).__name__, "a torch.Tensor")
+    if tensor.dtype != dtype or tensor.shape != shape or tensor.device != device or not tensor.is_contiguous():
+        was = f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}{'' if tensor.is_contiguous() else ', with gaps'}"
+        raise ArgumentError(name, was, f"{dtype} {list(shape)} on {device}, contiguous")
+    return tensor

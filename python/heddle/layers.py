@@ -1,0 +1,173 @@
+"""Layers over Buffers: dispatch and combine around the caller's experts, or Heddle's experts between them."""
+
+import ctypes
+from typing import Any, Dict, Optional, Tuple
+
+import torch
+
+from .buffers import Buffers, dtypes, require_tensor
+from .errors import ArgumentError, HeddleError
+
+#: The first arguments of every shape, in their order.
+_TOKENS, _IDS, _WEIGHTS, _OUT, _ROWS = range(5)
+
+
+class ExpertParallel:
+    """Dispatch and combine of one layer: a round is `dispatch`, the caller's experts, `combine`. Any number of them may be enqueued.
+
+    With `split` of the Buffers each is also a send and a receive, with other work between them. Every rank makes the same rounds, those
+    without tokens too. Work is enqueued on torch's current stream, and may be captured as a CUDA graph.
+    """
+
+    def __init__(self, buffers: Buffers) -> None:
+        self.buffers = buffers
+        self._values = (ctypes.c_uint64 * buffers._arguments)()
+        self._held: Tuple[torch.Tensor, ...] = ()
+
+    def dispatch(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor) -> Dict[str, torch.Tensor]:
+        """Sends rows to the ranks that own their experts. Returns `buffers.received`: when the stream has passed this, all has arrived.
+
+        x: [tokens, hidden]; topk_ids: int32 [tokens, top_k], −1 for no expert; topk_weights: float32 [tokens, top_k]. They stay as they
+        are until combine has run.
+        """
+        return self._dispatch("dispatch", "dispatchSend", "dispatchRecv", "dispatched", (x, topk_ids, topk_weights))
+
+    def dispatch_send(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor) -> None:
+        """The first half of `dispatch`: sends, and waits for nobody."""
+        self._require_split("dispatch_send")
+        self._dispatch("dispatch_send", "dispatchSend", "dispatchSend", "dispatch sent", (x, topk_ids, topk_weights))
+
+    def dispatch_recv(self) -> Dict[str, torch.Tensor]:
+        """The second half of `dispatch`."""
+        self._require_split("dispatch_recv")
+        self.buffers._round.step("dispatch_recv", self, "dispatch sent", "dispatched")
+        self.buffers._run("dispatchRecv", "dispatchRecv", self._values)
+        return self.buffers.received
+
+    def combine(self, out: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """Brings back, for every token of this rank, the sum of the rows that its experts left in `received['output']`: [tokens, hidden]."""
+        out = self._out(out)
+        self.buffers._round.step("combine", self, "dispatched", "combined")
+        self.buffers._run("combineSend", "combineRecv", self._values)
+        self._held = ()
+        return out
+
+    def combine_send(self, out: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """The first half of `combine`. Returns `out`, which `combine_recv` fills."""
+        self._require_split("combine_send")
+        out = self._out(out)
+        self.buffers._round.step("combine_send", self, "dispatched", "combine sent")
+        self.buffers._run("combineSend", "combineSend", self._values)
+        self._held += (out,)
+        return out
+
+    def combine_recv(self) -> torch.Tensor:
+        """The second half of `combine`: when the stream has passed this, what `combine_send` returned holds the sums."""
+        self._require_split("combine_recv")
+        self.buffers._round.step("combine_recv", self, "combine sent", "combined")
+        self.buffers._run("combineRecv", "combineRecv", self._values)
+        out = self._held[-1]
+        self._held = ()
+        return out
+
+    def _dispatch(
+        self, call: str, first: str, last: str, stage: str, brought: Tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    ) -> Dict[str, torch.Tensor]:
+        self._bring(*brought)
+        self.buffers._round.step(call, self, "combined", stage)
+        try:
+            self.buffers._run(first, last, self._values)
+        except HeddleError:
+            self.buffers._round.stage = "combined"
+            raise
+        self._held = brought
+        return self.buffers.received
+
+    def _bring(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor) -> int:
+        """Notes what a round brings; returns how many tokens."""
+        buffers = self.buffers
+        shape, device = buffers.shape, buffers.device
+        tokens = x.shape[0]
+        if tokens > shape.max_tokens:
+            raise ArgumentError("x", f"{tokens} tokens", f"at most max_tokens, {shape.max_tokens}")
+        require_tensor("x", x, dtypes[shape.dtype], (tokens, shape.hidden), device)
+        require_tensor("topk_ids", topk_ids, torch.int32, (tokens, shape.top_k), device)
+        require_tensor("topk_weights", topk_weights, torch.float32, (tokens, shape.top_k), device)
+        values = self._values
+        values[_TOKENS] = tokens
+        values[_IDS], values[_WEIGHTS] = topk_ids.data_ptr(), topk_weights.data_ptr()
+        values[_ROWS] = x.data_ptr()
+        return tokens
+
+    def _out(self, out: Optional[torch.Tensor]) -> torch.Tensor:
+        shape, device = self.buffers.shape, self.buffers.device
+        wanted = (int(self._values[_TOKENS]), shape.hidden)
+        if out is None:
+            out = torch.empty(wanted, dtype=dtypes[shape.dtype], device=device)
+        else:
+            require_tensor("out", out, dtypes[shape.dtype], wanted, device)
+        self._values[_OUT] = out.data_ptr()
+        return out
+
+    def _require_split(self, call: str) -> None:
+        if not self.buffers.shape.split:
+            raise HeddleError("HEDDLE_NOT_SPLIT", f"{call} needs phases that are split; make the Buffers with split=True")
+
+
+class Experts(ExpertParallel):
+    """A layer whose experts are Heddle's: dispatch, plan, both GEMMs and combine as one call, on weights that stay the caller's.
+
+    gate_up: [local experts, 2 · inner, hidden], the gates' rows first; down: [local experts, hidden, inner]. With weights of e4m3 an f32
+    for every 128 × 128: gate_up_scales and down_scales. Biases are bf16, [local experts, 2 · inner] and [local experts, hidden].
+    """
+
+    def __init__(
+        self,
+        buffers: Buffers,
+        gate_up: torch.Tensor,
+        down: torch.Tensor,
+        *,
+        gate_up_scales: Optional[torch.Tensor] = None,
+        down_scales: Optional[torch.Tensor] = None,
+        gate_up_bias: Optional[torch.Tensor] = None,
+        down_bias: Optional[torch.Tensor] = None,
+    ) -> None:
+        super().__init__(buffers)
+        if buffers.shape.inner is None:
+            raise ArgumentError("buffers", "made without inner", "made with inner, so that experts are compiled")
+        given: Dict[str, Any] = {
+            "gateUp": ("gate_up", gate_up),
+            "down": ("down", down),
+            "gateUpScales": ("gate_up_scales", gate_up_scales),
+            "downScales": ("down_scales", down_scales),
+            "gateUpBias": ("gate_up_bias", gate_up_bias),
+            "downBias": ("down_bias", down_bias),
+        }
+        wanted = {of["name"]: of for of in buffers._weights}
+        for name, (argument, tensor) in given.items():
+            if name not in wanted and tensor is not None:
+                raise ArgumentError(argument, "given", "left out, as the Buffers are made")
+        for i, of in enumerate(buffers._weights):
+            argument, tensor = given[of["name"]]
+            require_tensor(argument, tensor, dtypes[of["dtype"]], tuple(of["shape"]), buffers.device)
+            self._values[buffers._arguments - len(buffers._weights) + i] = tensor.data_ptr()
+        self._weights = [tensor for _, tensor in given.values() if tensor is not None]
+
+    def __call__(
+        self,
+        x: torch.Tensor,
+        topk_ids: torch.Tensor,
+        topk_weights: torch.Tensor,
+        out: Optional[torch.Tensor] = None,
+    ) -> torch.Tensor:
+        """Σ weight · expert(x) over each token's experts, wherever they live: [tokens, hidden]. Every rank calls it, with or without tokens."""
+        self._bring(x, topk_ids, topk_weights)
+        out = self._out(out)
+        self.buffers._round.step("a layer", self, "combined", "combined")
+        self.buffers._run("dispatchSend", "combineRecv", self._values)
+        return out
+
+    def run(self) -> None:
+        """The experts alone, between `dispatch` and `combine`: plan and both GEMMs."""
+        self.buffers._round.step("run", self, "dispatched", "dispatched")
+        self.buffers._run("plan", "experts", self._values)

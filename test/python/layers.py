@@ -1,0 +1,55 @@
+"""heddle.Buffers and its layers on a stub of the driver, whose GPU is the host: calls, their order and what they refuse, on CPU tensors."""
+
+import torch
+
+import heddle
+
+cpu = torch.device("cpu")
+options = dict(experts=4, top_k=2, max_tokens=8, hidden=128, device=cpu)
+
+
+def refused(call, *arguments, **named):
+    try:
+        call(*arguments, **named)
+    except heddle.HeddleError as error:
+        return f"{error.code}: {error}"
+    raise AssertionError(f"{call} was not refused")
+
+
+def brought(tokens):
+    ids = torch.zeros(tokens, 2, dtype=torch.int32)
+    return torch.zeros(tokens, 128, dtype=torch.bfloat16), ids, torch.ones(tokens, 2)
+
+
+buffers = heddle.Buffers(**options, split=True)
+first, second = heddle.ExpertParallel(buffers), heddle.ExpertParallel(buffers)
+received = first.dispatch(*brought(8))
+assert received["payloads.x"].shape == (1, 8, 128) and received["payloads.x"].dtype == torch.bfloat16
+assert received["experts"].shape == (1, 8, 2) and received["weights"].dtype == torch.float32
+received["output"].fill_(1)
+print(refused(second.dispatch, *brought(1)))
+print(refused(second.combine))
+assert first.combine().shape == (8, 128)
+print(refused(first.combine))
+second.dispatch_send(*brought(0))
+second.dispatch_recv()
+assert second.combine_send().shape == (0, 128)
+second.combine_recv()
+print(refused(first.dispatch, *brought(9)))
+x, ids, weights = brought(3)
+print(refused(first.dispatch, x.float(), ids, weights))
+print(refused(first.dispatch, x, ids.long(), weights))
+print(refused(first.dispatch, x, ids, weights[:, :1]))
+print(refused(heddle.Experts, buffers, x, x))
+buffers.check()
+buffers.destroy()
+
+buffers = heddle.Buffers(**options, inner=64)
+gate_up, down = torch.zeros(4, 128, 128, dtype=torch.bfloat16), torch.zeros(4, 128, 64, dtype=torch.bfloat16)
+layers = [heddle.Experts(buffers, gate_up, down), heddle.Experts(buffers, gate_up.clone(), down.clone())]
+for layer in layers:
+    assert layer(*brought(5)).shape == (5, 128)
+print(refused(heddle.Experts, buffers, gate_up, down.transpose(1, 2)))
+print(refused(heddle.Experts, buffers, gate_up, down, down_bias=down))
+assert list(buffers.local_experts) == [0, 1, 2, 3] and buffers.memory["inner rows"] > 0
+buffers.destroy()

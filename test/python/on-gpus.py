@@ -1,0 +1,281 @@
+"""The Python package on GPUs: rounds and layers beside torch, then what they take. A process a GPU; nothing else is needed.
+
+    python3 test/python/on-gpus.py [--ranks 4] [--json figures.json]
+"""
+
+import argparse
+import json
+import os
+import socket
+import time
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+import heddle
+
+#: One layer of Qwen3-235B.
+QWEN = dict(experts=128, top_k=8, hidden=4096, inner=1536)
+TOKENS = (8, 32, 128, 512, 4096)
+SMALL = dict(experts=16, top_k=4, max_tokens=64, hidden=1024)
+#: What is verified, beside a reference in f32.
+ROUNDS = [dict(), dict(split=True), dict(dispatch="fp8"), dict(family="portable"), dict(combine="mxfp8")]
+LAYERS = [dict(), dict(biases=True, activation="clamped-swiglu"), dict(dispatch="fp8", weights="e4m3"), dict(split=True)]
+TIMED = [dict(QWEN, max_tokens=tokens) for tokens in TOKENS]
+
+
+def shapes(ranks):
+    """Every shape of this page."""
+    options = [{**SMALL, **of} for of in ROUNDS] + [{**SMALL, "inner": 256, **of} for of in LAYERS] + TIMED
+    return [heddle.Shape(ranks=ranks, **of) for of in options]
+
+
+def inputs(shape, rank, tokens, seed):
+    torch.manual_seed(1000 * seed + rank)
+    x = torch.randn(tokens, shape.hidden, device="cuda").bfloat16()
+    ids = torch.rand(tokens, shape.experts, device="cuda").topk(shape.top_k).indices.int()
+    ids[torch.rand(tokens, shape.top_k, device="cuda") < 0.05] = -1
+    return x, ids, torch.rand(tokens, shape.top_k, device="cuda")
+
+
+def difference(out, expected):
+    torch.cuda.synchronize()
+    return ((out.float() - expected).norm() / expected.norm().clamp_min(1e-30)).item()
+
+
+def rounds(options):
+    """Rounds whose experts are matrices of torch's, which every rank knows."""
+    buffers = heddle.Buffers(**{**SMALL, **options})
+    shape, received = buffers.shape, buffers.received
+    torch.manual_seed(1)
+    weights = torch.randn(shape.experts, shape.hidden, shape.hidden, device="cuda") / shape.hidden**0.5
+    layer, found = heddle.ExpertParallel(buffers), []
+    for seed, tokens in enumerate([shape.max_tokens, 7, 0 if buffers.rank else 3, 1]):
+        x, ids, scores = inputs(shape, buffers.rank, tokens, seed)
+        if shape.split:
+            layer.dispatch_send(x, ids, scores)
+            layer.dispatch_recv()
+        else:
+            layer.dispatch(x, ids, scores)
+        here = received["experts"]
+        rows = received["payloads.x"].float()
+        if shape.dispatch == "fp8":
+            scales = received["payloads.scales"].view(torch.float32)
+            rows = (rows.unflatten(-1, (-1, 128)) * scales.unsqueeze(-1)).flatten(-2)
+        rows = torch.where((here >= 0).any(-1, keepdim=True), rows, 0)
+        total = torch.zeros(received["output"].shape, device="cuda")
+        for e in buffers.local_experts:
+            total += (received["weights"] * (here == e)).sum(-1, keepdim=True) * (rows @ weights[e])
+        received["output"].copy_(total)
+        if shape.split:
+            layer.combine_send()
+            out = layer.combine_recv()
+        else:
+            out = layer.combine()
+        chosen = torch.where(ids < 0, 0, scores)
+        routes = torch.zeros(tokens, shape.experts, device="cuda").scatter_add_(1, ids.clamp_min(0).long(), chosen)
+        expected = sum(routes[:, e, None] * (x.float() @ weights[e]) for e in range(shape.experts))
+        found.append(difference(out, expected) if tokens else 0)
+    buffers.check()
+    end(buffers)
+    return max(found)
+
+
+def quantised(weights):
+    """e4m3 with an f32 for every 128 × 128; and what they stand for."""
+    experts, rows, columns = weights.shape
+    blocks = weights.view(experts, rows // 128, 128, columns // 128, 128)
+    scales = blocks.abs().amax((2, 4)) / 448
+    small = (blocks / scales[:, :, None, :, None]).to(torch.float8_e4m3fn)
+    return small.view(weights.shape), scales, (small.float() * scales[:, :, None, :, None]).view(weights.shape)
+
+
+def random_layer(shape):
+    """The weights of all experts in f32, as the layer has them, and how `heddle.Experts` takes those of this rank."""
+    torch.manual_seed(2)
+    made = dict(gate_up=torch.randn(shape.experts, 2 * shape.inner, shape.hidden, device="cuda") / shape.hidden**0.5)
+    made["down"] = torch.randn(shape.experts, shape.hidden, shape.inner, device="cuda") / shape.inner**0.5
+    if shape.biases:
+        made["gate_up_bias"] = torch.randn(shape.experts, 2 * shape.inner, device="cuda") / 4
+        made["down_bias"] = torch.randn(shape.experts, shape.hidden, device="cuda") / 4
+    given = {name: of.bfloat16() for name, of in made.items()}
+    known = {name: of.float() for name, of in given.items()}
+    if shape.weights == "e4m3":
+        for name in ("gate_up", "down"):
+            given[name], given[f"{name}_scales"], known[name] = quantised(made[name])
+    return known, given
+
+
+def expert(shape, weights, e, x):
+    both = x @ weights["gate_up"][e].T
+    if shape.biases:
+        both = both + weights["gate_up_bias"][e]
+    gate, up = both[:, : shape.inner], both[:, shape.inner :]
+    if shape.activation == "swiglu":
+        inner = torch.nn.functional.silu(gate) * up
+    else:  # gpt-oss's.
+        gate, up = gate.clamp(max=7), up.clamp(-7, 7)
+        inner = (up + 1) * gate * torch.sigmoid(1.702 * gate)
+    out = inner @ weights["down"][e].T
+    return out + weights["down_bias"][e] if shape.biases else out
+
+
+def layers(options):
+    """Layers whose experts are Heddle's; two of them over one set, and a CUDA graph of both."""
+    buffers = heddle.Buffers(**{**SMALL, "inner": 256, **options})
+    shape = buffers.shape
+    known, given = random_layer(shape)
+    mine = slice(buffers.local_experts.start, buffers.local_experts.stop)
+    first = heddle.Experts(buffers, **{name: of[mine].contiguous() for name, of in given.items()})
+    # The second has the weights in another order.
+    turned = {name: of.roll(1, 0) for name, of in given.items()}
+    second = heddle.Experts(buffers, **{name: of[mine].contiguous() for name, of in turned.items()})
+    swapped = {name: of.roll(1, 0) for name, of in known.items()}
+
+    def reference(weights, x, ids, scores):
+        out = torch.zeros(x.shape, device="cuda")
+        for e in range(shape.experts):
+            share = (scores * (ids == e)).sum(-1, keepdim=True)
+            out += share * expert(shape, weights, e, x.float())
+        return out
+
+    found = []
+    for seed, tokens in enumerate([shape.max_tokens, 5, 0 if buffers.rank else 3]):
+        x, ids, scores = inputs(shape, buffers.rank, tokens, seed)
+        one, two = first(x, ids, scores), second(x, ids, scores)
+        if tokens:
+            found += [difference(one, reference(known, x, ids, scores)), difference(two, reference(swapped, x, ids, scores))]
+    x, ids, scores = inputs(shape, buffers.rank, shape.max_tokens, 9)
+    torch.cuda.synchronize()
+    dist.barrier()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        one = first(x, ids, scores)
+        two = second(one, ids, scores)
+    for seed in range(10, 13):
+        for to, new in zip((x, ids, scores), inputs(shape, buffers.rank, shape.max_tokens, seed)):
+            to.copy_(new)
+        graph.replay()
+        expected = reference(known, x, ids, scores)
+        found += [difference(one, expected), difference(two, reference(swapped, one, ids, scores))]
+    buffers.check()
+    del graph
+    end(buffers)
+    return max(found)
+
+
+def end(buffers):
+    torch.cuda.synchronize()
+    dist.barrier()
+    buffers.destroy()
+
+
+def slowest(value):
+    everyones = [None] * dist.get_world_size()
+    dist.all_gather_object(everyones, value)
+    return max(everyones)
+
+
+def timed(options):
+    """µs of a layer, and of what it consists of: enqueued one by one, in a CUDA graph, and what Python alone takes."""
+    buffers = heddle.Buffers(**options)
+    shape = buffers.shape
+    each = len(buffers.local_experts)
+    gate_up = torch.randn(each, 2 * shape.inner, shape.hidden, device="cuda", dtype=torch.bfloat16) / shape.hidden**0.5
+    down = torch.randn(each, shape.hidden, shape.inner, device="cuda", dtype=torch.bfloat16) / shape.inner**0.5
+    layer = heddle.Experts(buffers, gate_up, down)
+    x, ids, scores = inputs(shape, buffers.rank, shape.max_tokens, 1)
+    ids = torch.rand(shape.max_tokens, shape.experts, device="cuda").topk(shape.top_k).indices.int()
+    out = torch.empty_like(x)
+
+    def whole():
+        layer(x, ids, scores, out)
+
+    def parts():
+        layer.dispatch(x, ids, scores)
+        layer.combine(out)
+
+    figures = {"tokens": shape.max_tokens}
+    many = 20
+    for name, run in (("layer", whole), ("dispatch_combine", parts)):
+        for _ in range(10):
+            run()
+        torch.cuda.synchronize()
+        dist.barrier()
+        begun, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        samples, host = [], []
+        for _ in range(9):
+            dist.barrier()
+            begun.record()
+            start = time.perf_counter()
+            for _ in range(many):
+                run()
+            host.append((time.perf_counter() - start) / many * 1e6)
+            ended.record()
+            torch.cuda.synchronize()
+            samples.append(begun.elapsed_time(ended) / many * 1e3)
+        graph = torch.cuda.CUDAGraph()
+        dist.barrier()
+        with torch.cuda.graph(graph):
+            for _ in range(many):
+                run()
+        graphed = []
+        for _ in range(12):
+            dist.barrier()
+            begun.record()
+            graph.replay()
+            ended.record()
+            torch.cuda.synchronize()
+            graphed.append(begun.elapsed_time(ended) / many * 1e3)
+        median = lambda all: sorted(all)[len(all) // 2]
+        figures[f"{name}_eager_us"] = slowest(median(samples))
+        figures[f"{name}_graph_us"] = slowest(median(graphed[3:]))
+        figures[f"{name}_python_us"] = slowest(min(host))
+        del graph
+    buffers.check()
+    end(buffers)
+    return figures
+
+
+def be(rank, ranks, port, json_file):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=ranks)
+    torch.cuda.set_device(rank)
+    torch.cuda.set_stream(torch.cuda.Stream())
+    say = print if rank == 0 else lambda *_, **__: None
+    figures, wrong = {"gpu": torch.cuda.get_device_name(), "ranks": ranks, "verified": {}, "timed": []}, 0
+    for name, run, all_options in (("rounds", rounds, ROUNDS), ("layers", layers, LAYERS)):
+        for options in all_options:
+            worst = slowest(run(options))
+            most = 5e-2 if "fp8" in str(options) or "mxfp8" in str(options) else 1e-2
+            wrong += worst > most
+            figures["verified"][f"{name} {options}"] = worst
+            say(f"{name} {options}: {worst:.1e} from torch{'' if worst <= most else ', which is WRONG'}", flush=True)
+    for options in TIMED:
+        figures["timed"].append(timed(options))
+        say({key: round(value, 1) for key, value in figures["timed"][-1].items()}, flush=True)
+    if rank == 0 and json_file:
+        with open(json_file, "w") as file:
+            json.dump(figures, file, indent=2)
+    dist.destroy_process_group()
+    if wrong:
+        raise SystemExit(f"{wrong} are wrong")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ranks", type=int, default=torch.cuda.device_count())
+    parser.add_argument("--json")
+    parser.add_argument("--compile", action="store_true", help="compiles every shape of this page, which needs no GPU")
+    given = parser.parse_args()
+    if given.compile:
+        from heddle import _cache
+
+        for shape in shapes(given.ranks):
+            print(_cache.compiled(shape))
+    else:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        mp.spawn(be, (given.ranks, port, given.json), nprocs=given.ranks)

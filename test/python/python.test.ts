@@ -1,0 +1,245 @@
+/**
+ * The Python package on a stub of the driver (test/tools/export/driver.c), which shares memory among ranks as the driver does and
+ * writes down each launch instead of carrying it out.
+ */
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import {
+  chmodSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { familyNamed } from '../../src/moe/families/index.js';
+import {
+  architectureNamed,
+  describe as describePlan,
+  exportPlan,
+  type LaunchPlan,
+  type PlannedExperts,
+} from '../../src/tools/export/index.js';
+import { packShape } from '../../src/tools/export/pack.js';
+import { familyShape, type ShapeText } from '../../src/verify/kernels/index.js';
+import { needing } from '../needs.js';
+import { root } from '../tree.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'heddle-python-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+const inFolder = (...names: readonly string[]): string => join(folder, ...names);
+const shapes = inFolder('shapes');
+
+/** The package as a wheel has it, but for the JavaScript, and the stub. */
+function build(): void {
+  mkdirSync(shapes, { recursive: true });
+  cpSync(join(root, 'python/heddle'), inFolder('heddle'), { recursive: true });
+  const library = (name: string, source: string, ...more: readonly string[]) =>
+    execFileSync('cc', ['-std=c11', '-shared', '-fPIC', ...more, '-o', name, join(root, source), '-ldl']);
+  library(inFolder('heddle/libheddle_player.so'), 'src/tools/export/player.c');
+  library(inFolder('libcuda.so.1'), 'test/tools/export/driver.c', '-Wl,-soname,libcuda.so.1');
+}
+
+/** Writes a shape whose kernels only the stub takes. */
+async function write(
+  file: string,
+  shape: ShapeText,
+  split = false,
+  experts: PlannedExperts | null = null,
+): Promise<LaunchPlan> {
+  const family = familyNamed('one-sided');
+  const asked = familyShape(family, shape, { split, sms: null });
+  const { plan, kernels } = await exportPlan(family, asked, '1.2.3', { capability: [8, 0], experts });
+  const images = new Map(Array.from(kernels.keys(), (name) => [name, [Buffer.from(`sm_90 ${name}`)]]));
+  const architectures = [architectureNamed('', 'sm_90')];
+  writeFileSync(file, packShape(plan, { architectures, images }, JSON.stringify(describePlan(plan))));
+  return plan;
+}
+
+const env = (more: Readonly<Record<string, string>> = {}) => ({
+  ...process.env,
+  ...{ PYTHONPATH: folder, LD_LIBRARY_PATH: folder, HEDDLE_SHAPES: shapes, ...more },
+});
+
+let runs = 0;
+function python(args: readonly string[], more: Readonly<Record<string, string>> = {}) {
+  const log = inFolder(`log-${++runs}`);
+  writeFileSync(log, '');
+  const how = { env: env({ STUB_LOG: log, ...more }), encoding: 'utf8', timeout: 60_000 } as const;
+  const { status, stdout, stderr } = spawnSync('python3', args, how);
+  const launches = [
+    ...readFileSync(log, 'utf8').matchAll(/^launch device (\d) kernel (\w+) (.+) parameters (\w+)$/gm),
+  ].map(([, device, kernel, sizes, hex]) => ({
+    ...{ device: Number(device), kernel: kernel!, parameters: Buffer.from(hex!, 'hex') },
+    sizes: Array.from(sizes!.matchAll(/\d+/g), Number),
+  }));
+  return { status, lines: (stdout + stderr).trim().split('\n'), launches };
+}
+
+const small = { ranks: 2, tokens: 128, hidden: 1024, experts: 16, topk: 4 };
+
+describe('the player, by ctypes', needing('cc', 'python3'), () => {
+  beforeAll(build);
+
+  test('ranks that are threads launch what the plan says, on each other’s windows', async () => {
+    const plan = await write(inFolder('small.heddle'), small);
+    const { status, lines, launches } = python([
+      join(root, 'test/python/engine.py'),
+      inFolder('small.heddle'),
+      '2',
+    ]);
+    expect(lines).toEqual(Array.from({ length: 2 }, () => 'HEDDLE_ARGUMENT: tokens is 129, more than 128'));
+    expect(status).toBe(0);
+    const brought = [
+      [3, 0],
+      [128, 1],
+    ];
+    for (const [rank, tokens] of brought.entries()) {
+      const mine = launches.filter(({ device }) => device === rank);
+      expect(mine).toHaveLength(2 * plan.launches.length);
+      for (const [i, { kernel, sizes, parameters }] of mine.entries()) {
+        const of = plan.launches[i % plan.launches.length]!;
+        expect(kernel).toBe(plan.kernels.find(({ name }) => name === of.kernel)!.entry);
+        expect(sizes).toEqual([of.grid, of.block, of.dynamicSharedBytes, 1]);
+        expect(parameters).toHaveLength(of.parameterBytes);
+        for (const { value, offset } of of.parameters) {
+          if (value.from === 'rank') expect(parameters.readUInt32LE(offset)).toBe(rank);
+          if (value.from === 'constant') expect(parameters.readUInt32LE(offset)).toBe(value.value);
+          if (value.from === 'topkIds') expect(parameters.readBigUInt64LE(offset)).toBe(1n << 20n);
+          if (value.from === 'tokens')
+            expect(parameters.readUInt32LE(offset)).toBe(tokens[Math.floor(i / plan.launches.length)]);
+          if (value.from === 'window')
+            expect(parameters.readBigUInt64LE(offset)).not.toBe(parameters.readBigUInt64LE(offset + 8));
+        }
+      }
+    }
+  });
+
+  test.each([
+    ['half a file', (bytes: Buffer) => bytes.subarray(0, -16)],
+    [
+      'one of another version',
+      (bytes: Buffer) => Buffer.concat([Buffer.from('heddle 2'), bytes.subarray(8)]),
+    ],
+  ])('%s is refused', async (_, change) => {
+    const file = inFolder('wrong.heddle');
+    await write(file, { ...small, ranks: 1 });
+    writeFileSync(file, change(readFileSync(file)));
+    const { lines, launches } = python([join(root, 'test/python/engine.py'), file, '1']);
+    expect(lines).toEqual([
+      'HEDDLE_UNAVAILABLE: this is no shape, or one of another version of Heddle, or a part of one',
+    ]);
+    expect(launches).toHaveLength(0);
+  });
+
+  test('a failure of one rank is the error of all', async () => {
+    await write(inFolder('small.heddle'), small);
+    const { lines } = python([join(root, 'test/python/engine.py'), inFolder('small.heddle'), '2'], {
+      ...{ STUB_REFUSES: 'cuModuleLoadData', STUB_REFUSES_DEVICE: '1' },
+    });
+    const wrong = 'rank 1: cuModuleLoadData failed with CUDA_ERROR_NOT_SUPPORTED (801)';
+    expect(lines).toEqual([`HEDDLE_UNAVAILABLE: ${wrong}`, `HEDDLE_UNAVAILABLE: ${wrong}`]);
+  });
+});
+
+describe('the cache of shapes', needing('python3'), () => {
+  const asked = ['--ranks', '2', '--experts', '16', '--top-k', '4', '--max-tokens', '64', '--hidden', '1024'];
+  const compile = (more: Readonly<Record<string, string>>) => {
+    const child = spawn('python3', ['-m', 'heddle', 'compile', ...asked], { env: env(more) });
+    let said = '';
+    for (const stream of [child.stdout, child.stderr]) stream.on('data', (data) => (said += String(data)));
+    return new Promise<{ status: number | null; said: string }>((done) =>
+      child.on('close', (status) => done({ status, said })),
+    );
+  };
+  /** In place of Node.js: writes its arguments down, and a file. */
+  const node = (then: string): string => {
+    const program = inFolder('node');
+    writeFileSync(
+      program,
+      `#!/bin/sh\necho "$@" >> ${inFolder('calls')}\nwhile [ "$1" != --out ]; do shift; done\n${then}\n`,
+    );
+    chmodSync(program, 0o755);
+    return program;
+  };
+
+  beforeAll(() => {
+    cpSync(join(root, 'python/heddle'), inFolder('heddle'), { recursive: true });
+    mkdirSync(shapes, { recursive: true });
+  });
+
+  test('is filled once by processes that ask at once, and asks for no Node.js then', async () => {
+    const HEDDLE_NODE = node('echo shape > "$2/heddle.heddle"');
+    const ended = await Promise.all(Array.from({ length: 3 }, () => compile({ HEDDLE_NODE })));
+    const files = readdirSync(shapes).filter((name) => name.endsWith('.heddle'));
+    expect(files).toHaveLength(1);
+    for (const { status, said } of ended) {
+      expect(said).toContain(join(shapes, files[0]!));
+      expect(status).toBe(0);
+    }
+    const said = ended.map(({ said }) => said).join('');
+    expect(said.match(/compiling dispatch and combine for 2 ranks, hidden 1024/g)).toHaveLength(1);
+    const calls = readFileSync(inFolder('calls'), 'utf8').trim().split('\n');
+    expect(calls).toHaveLength(1);
+    expect(calls[0]).toContain('export one-sided --shape ranks=2,tokens=64,hidden=1024,experts=16,topk=4');
+    const again = await compile({ HEDDLE_NODE: '/nowhere/node' });
+    expect(again.said.trim()).toBe(join(shapes, files[0]!));
+    rmSync(join(shapes, files[0]!));
+  });
+
+  test('says what Heddle said, and keeps nothing, where a shape cannot be compiled', async () => {
+    const error = `{"error": {"code": "HEDDLE_ARGUMENT", "message": "hidden is odd"}}`;
+    const { status, said } = await compile({ HEDDLE_NODE: node(`echo '${error}'\nexit 2`) });
+    expect(said).toContain('heddle: hidden is odd (HEDDLE_ARGUMENT)');
+    expect(status).toBe(1);
+    expect(readdirSync(shapes).filter((name) => !name.endsWith('.lock'))).toEqual([]);
+  });
+});
+
+describe('layers on torch tensors', needing('cc', 'torch'), () => {
+  beforeAll(build);
+
+  test('call the player in order, and refuse what is out of order or of another shape', async () => {
+    const shapeOf = 'heddle.Shape(ranks=1, experts=4, top_k=2, max_tokens=8, hidden=128';
+    const keys = execFileSync(
+      'python3',
+      ['-c', `import heddle; print(${shapeOf}, split=True).key, ${shapeOf}, inner=64).key)`],
+      { env: env(), encoding: 'utf8' },
+    ).trim();
+    const [rounds, layers] = keys.split(' ') as [string, string];
+    const layer = { ranks: 1, tokens: 8, hidden: 128, experts: 4, topk: 2 };
+    const split = await write(join(shapes, `${rounds}.heddle`), layer, true);
+    const experts = { inner: 64, weights: 'bf16', activation: 'swiglu', biases: false } as const;
+    const whole = await write(
+      join(shapes, `${layers}.heddle`),
+      { ...layer, weighting: 'plan' },
+      false,
+      experts,
+    );
+    const { status, lines, launches } = python([join(root, 'test/python/layers.py')]);
+    expect(lines).toEqual([
+      'HEDDLE_ROUND_OPEN: dispatch was called out of order: the round is dispatched; a round is dispatch, experts, combine',
+      'HEDDLE_OTHER_ROUND: combine was called on another layer than the one that dispatched',
+      'HEDDLE_NO_ROUND: combine was called out of order: the round is combined; a round is dispatch, experts, combine',
+      'HEDDLE_ARGUMENT: x is 9 tokens; it must be at most max_tokens, 8',
+      'HEDDLE_ARGUMENT: x is torch.float32 [3, 128] on cpu; it must be torch.bfloat16 [3, 128] on cpu, contiguous',
+      'HEDDLE_ARGUMENT: topk_ids is torch.int64 [3, 2] on cpu; it must be torch.int32 [3, 2] on cpu, contiguous',
+      'HEDDLE_ARGUMENT: topk_weights is torch.float32 [3, 1] on cpu, with gaps; it must be torch.float32 [3, 2] on cpu, contiguous',
+      'HEDDLE_ARGUMENT: buffers is made without inner; it must be made with inner, so that experts are compiled',
+      'HEDDLE_ARGUMENT: down is torch.bfloat16 [4, 64, 128] on cpu, with gaps; it must be torch.bfloat16 [4, 128, 64] on cpu, contiguous',
+      'HEDDLE_ARGUMENT: down_bias is given; it must be left out, as the Buffers are made',
+    ]);
+    expect(status).toBe(0);
+    const launched = [split, split, whole, whole].flatMap(({ launches }) =>
+      launches.map(({ kernel }) => kernel),
+    );
+    expect(launches.map(({ kernel }) => kernel.replace(/_kernel$/, ''))).toEqual(launched);
+    // The weights of each layer are its own.
+    const [one, other] = launches.filter(({ kernel }) => kernel.includes('gate_up'));
+    expect(one!.parameters.equals(other!.parameters)).toBe(false);
+  });
+});
