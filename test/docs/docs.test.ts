@@ -118,7 +118,6 @@ describe('figures', () => {
 
   test.each([
     ['README.md', [bf16[4]]],
-    ['docs/benchmarks.md', [bf16[4]]],
     [`docs/results/${newest}.md`, [bf16[4], bf16[2], fp8[4], fp8[2]]],
   ])('%s shows what the JSON of the newest comparison has', (path, groups) => {
     const rows = [...readFileSync(join(root, path), 'utf8').matchAll(/(?:^\|.*\|\n)+/gm)]
