@@ -131,6 +131,8 @@ export class Block {
   readonly products: WarpProducts[] = [];
   /** The number of registers of each thread, where warp groups give and take. */
   registers: WarpRegisters | null = null;
+  /** At which side of fences its threads stay, if at one. */
+  stays: number | null = null;
   /** Operations of its warps for which lanes wait. */
   readonly lanesMet = new LaneMeetings(this.threads);
 
@@ -298,9 +300,19 @@ export class Thread extends Task {
     return false;
   }
 
+  /**
+   * Whether others pass it, before (1) or behind (2) a fence that has its place in the order of all: the schedule's choice, for
+   * each block. So fences come in other orders than what stands behind them.
+   */
+  stays(where: 1 | 2): boolean {
+    const { schedule } = this.#machine;
+    this.block.stays ??= schedule.pickStore(3);
+    return this.block.stays === where;
+  }
+
   /** It comes when others have done much meanwhile. */
-  lingers(): number {
-    this.#machine.sleep(this, 1);
+  lingers(nanoseconds = 1): number {
+    this.#machine.sleep(this, nanoseconds);
     return pause.sleep;
   }
 

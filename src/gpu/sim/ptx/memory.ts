@@ -377,7 +377,10 @@ function fence(x: Instruction): void {
   if (!x.checked) return;
   x.code.accesses.fence();
   x.code.line(`t.site = ${x.site}; yield ${pause.preempt};`);
-  x.code.line(`t.fence('${order}', '${scope}');`);
+  const passed = `t.fence('${order}', '${scope}');`;
+  if (order === 'seq_cst')
+    x.code.line(`if (t.stays(1)) yield t.lingers(); ${passed} if (t.stays(2)) yield t.lingers(2048);`);
+  else x.code.line(passed);
 }
 
 function convertAddress(x: Instruction): void {
