@@ -14,12 +14,12 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 10_900,
-  gpu: 19_500,
+  gpu: 19_730,
   net: 11_250,
   moe: 18_550,
-  verify: 6_250,
+  verify: 6_590,
   tools: 7_540,
-  cli: 2_590,
+  cli: 2_620,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 77_730 },
+  { name: 'src', files: sources('src'), ceiling: 78_340 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 750 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_450 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_580 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 32_490 },

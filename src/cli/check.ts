@@ -1,10 +1,17 @@
 import { availableParallelism } from 'node:os';
 import { styleText } from 'node:util';
 import { setFlagsFromString } from 'node:v8';
-import { ArgumentError, onlyGiven } from '../base/errors.js';
+import { ArgumentError, onlyGiven, requireOneOf } from '../base/errors.js';
 import { writeOutput } from '../base/files/index.js';
 import { chromeTrace } from '../base/timeline.js';
-import { lastSteps, type Step, scheduleTimeline, Trace } from '../gpu/sim/index.js';
+import {
+  type Assumption,
+  assumptions,
+  lastSteps,
+  type Step,
+  scheduleTimeline,
+  Trace,
+} from '../gpu/sim/index.js';
 import {
   type CheckOptions,
   type CheckProgress,
@@ -13,7 +20,7 @@ import {
   check,
   checkSubjects,
   checkSubjectsModule,
-  formatFinding,
+  formatCause,
   loadOwnModule,
   type PtxContents,
   ptxContents,
@@ -50,6 +57,9 @@ function optimize({ bytes, after, young }: (typeof optimized)['ever']): void {
 
 const count = integerFrom(1, 1_000_000);
 
+const rules = (text: string): readonly Assumption[] =>
+  text.split(',').map((rule) => requireOneOf('--assume', rule, assumptions));
+
 const define = (command: Command) =>
   command
     .argument(
@@ -81,6 +91,12 @@ const define = (command: Command) =>
       `threads that run schedules; the report does not depend on it (default: one a core, at most ${mostWorkers})`,
       count,
     )
+    .option('--letter', 'what GPUs order today, though PTX does not say so, also ends the check with 1')
+    .option(
+      '--assume <rules>',
+      `do not report what these rules of GPUs order: ${assumptions.join(',')}, or some of them`,
+      rules,
+    )
     .option('--json', 'print the report as JSON')
     .option(
       '--ptx <file>',
@@ -93,7 +109,8 @@ const define = (command: Command) =>
 A module of your own exports kernels, and what 'configuration' of heddle/check makes of a name, a machine and the
 program of a rank. TypeScript is loaded as it is.
 
-Exit code: 0 when nothing was found or refused and every mutant was caught, otherwise 1; 2 for a mistake in the arguments.
+Exit code: 0 when nothing was found or refused and every mutant was caught, otherwise 1; what GPUs order today though PTX's
+memory model does not ('by the letter') counts only with --letter; 2 for a mistake in the arguments.
 
 Examples:
   $ heddle check
@@ -219,29 +236,35 @@ export async function runCheck(
     say(`heddle check: ${phase} ${done} of ${total}${found}: ${what}`);
   };
   const prints: string[] = [];
-  const { seeds, replay, workers, mutants: withMutants = false } = options;
+  const { seeds, replay, workers, assume, mutants: withMutants = false } = options;
   let trace: Trace | null = null;
   const watch: CheckOptions['watch'] = (...machine) => {
     trace = new Trace();
     return trace.watch(...machine);
   };
   const report = await check(subjects, {
-    ...{ only, progress, mutants: withMutants, ...onlyGiven({ seeds, replay }) },
+    ...{ only, progress, mutants: withMutants, ...onlyGiven({ seeds, replay, assume }) },
     ...(replay !== undefined && { print: (line: string) => void prints.push(line) }),
     ...(replay?.includes('/') && { watch }),
     ...(workers !== undefined && { workers: { count: workers, module: checkSubjectsModule } }),
   });
   say(null);
   const seconds = Math.round((performance.now() - started) / 100) / 10;
-  const clean = report.findings.length === 0 && report.mutants.survivors.length === 0;
+  const { races, byTheLetter } = kindsOf(report);
+  const wrong = races + (options.letter === true ? byTheLetter : 0);
+  const clean = wrong === 0 && report.mutants.survivors.length === 0;
   const steps = stepsOf(trace);
   if (options.trace !== undefined)
     writeOutput(options.trace, JSON.stringify(chromeTrace(scheduleTimeline(steps, report.findings))));
   if (options.json !== true)
     return { text: [...prints, render(report, options, { seconds, clean, steps })].join('\n'), clean };
-  const { kernels, configurations, schedules, findings, mutants } = report;
+  const { kernels, configurations, schedules, findings, causes, mutants } = report;
   const printed = {
     ...{ kernels, configurations, schedules, findings, mutants, seconds },
+    causes: causes.map((cause) => ({
+      ...cause,
+      findings: cause.findings.map((one) => findings.indexOf(one)),
+    })),
     ...(replay !== undefined && { prints }),
   };
   return { text: `${JSON.stringify(printed, null, 2)}\n`, clean };
@@ -260,11 +283,12 @@ function render(
 ): string {
   const { seconds, clean, steps } = found;
   const colour = process.stdout.isTTY ? styleText : (_: unknown, text: string) => text;
-  const { findings, mutants } = report;
+  const { causes, findings, mutants } = report;
   const lines: string[] = [];
-  for (const finding of findings) {
-    lines.push(colour('red', formatFinding(finding)), '');
-    if (steps.length > 0) lines.push('  before it:', lastSteps(finding, steps), '');
+  for (const cause of causes) {
+    lines.push(colour(cause.rules.length > 0 ? 'yellow' : 'red', formatCause(cause)), '');
+    for (const finding of steps.length > 0 ? cause.findings : [])
+      lines.push('  before it:', lastSteps(finding, steps), '');
   }
   for (const { id, text } of mutants.survivors) {
     lines.push(colour('yellow', `Survivor: ${id}`), `    ${text}`, '');
@@ -274,6 +298,13 @@ function render(
       findings.length === 0 ? 'no finding' : counted(findings.length, 'finding')
     }`,
   );
+  const { races, byTheLetter } = kindsOf(report);
+  if (findings.length > races + byTheLetter)
+    lines.push(`They have ${counted(races + byTheLetter, 'cause')}.`);
+  if (byTheLetter > 0)
+    lines.push(
+      `${counted(byTheLetter, 'cause')} by the letter of PTX alone, which GPUs order today (--letter)`,
+    );
   if (options.mutants === true) lines.push(`${counted(mutants.total, 'mutant')}: ${mutants.killed} caught`);
   if (mutants.elsewhere.length > 0) {
     const kernels = [...new Set(mutants.elsewhere.map(({ kernel }) => kernel))].join(' ');
@@ -283,6 +314,11 @@ function render(
   }
   lines.push(colour(clean ? 'green' : 'red', `${clean ? 'clean' : 'not clean'}, in ${seconds} s`));
   return `${lines.join('\n')}\n`;
+}
+
+function kindsOf({ causes }: CheckReport) {
+  const byTheLetter = causes.filter(({ rules }) => rules.length > 0).length;
+  return { races: causes.length - byTheLetter, byTheLetter };
 }
 
 const counted = (n: number, what: string): string => `${n} ${what}${n === 1 ? '' : 's'}`;

@@ -181,7 +181,8 @@ describe('heddle check', () => {
     const { status, stdout } = await run('check', join(folder, 'wrong.ts'), 'post', '--seeds', '4');
     expect(status).toBe(1);
     expect(stdout).toMatch(/Data race on mail/);
-    expect(stdout).toMatch(/wrong\.ts:18:\d+ {2}g\.load\(win\.at\(1\)\.word\.at\(i\)\)/);
+    expect(stdout).toMatch(/wrong\.ts:14:\d+ {2}g\.store\(win\.at\(1\)\.here, 1/);
+    expect(stdout).toMatch(/explains 1 more:\n {4}mail: wrong\.ts:12:\d+ and wrong\.ts:18:\d+\n/);
     expect(stdout).toContain('seen in a letter among 2/random-0');
     const replayed = await run('check', join(folder, 'wrong.ts'), '--replay', 'a letter among 2/random-0');
     expect(replayed.stdout).toContain('1 schedule: 2 findings');

@@ -147,10 +147,18 @@ function staleReads(loads: readonly StaleRead[]): string[] {
             ? `      put ${value} into ${buffer}, ${location}, before ${missingValue} by`
             : `      saw ${value} in ${buffer}, ${location} (${from === null ? 'what was there at first' : `stored at ${from.where}`}), not ${missingValue}, by`,
         ...access(missing),
+        ...torn(load),
         `      hint: ${hint}`,
       ]),
     ...(hidden > 0 ? [`    and ${hidden} more`] : []),
   ];
+}
+
+/** PTX's vector accesses are those of their parts. */
+function torn({ text, order }: AccessReport): string[] {
+  const [, parts] = /^(?:ld|st)\.[\w.:]*\.v(\d)\./.exec(text) ?? [];
+  if (parts === undefined || order === 'weak') return [];
+  return [`      the ${parts === '2' ? 'two halves' : 'parts'} of this v${parts} came apart`];
 }
 
 function access(a: AccessReport): string[] {

@@ -1,13 +1,14 @@
 export type { TraceEntry } from './blocks.js';
 export { isPtx, type KernelModule } from './compiled.js';
-export type { AccessReport, Finding, Site, StaleRead } from './detector/detector.js';
+export type { AccessReport, Finding, Mend, Site, StaleRead } from './detector/detector.js';
+export { inWordsOf } from './detector/words.js';
 export type { PtxExtent, PtxLauncher, PtxLaunchShape, PtxProgram as LoadedPtx } from './device.js';
 export { findingKey, formatFinding } from './findings.js';
 export type { HostProgram } from './host-threads.js';
 export { type MachineOptions, type MachineStatistics, SimMachine } from './machine.js';
 export type { SimHostView } from './mapped.js';
 export type { FlushedNetwork, HostSubstitute, Nic } from './network.js';
-export type { ScheduleName } from './options.js';
+export { type Assumption, assumptions, type ScheduleName } from './options.js';
 export { refusedIn } from './ptx/compile.js';
 export { Random } from './random.js';
 export type { Schedule } from './schedule.js';

@@ -3,7 +3,7 @@
 import { requireFunction, requireInteger, requireObject } from '../../base/errors.js';
 import type { Network } from '../index.js';
 import type { TraceEntry } from './blocks.js';
-import type { KernelModule, Mode } from './compiled.js';
+import { isPtx, type KernelModule, type Mode } from './compiled.js';
 import { Clock } from './detector/clock.js';
 import type { Finding, StaleRead } from './detector/detector.js';
 import { SimDevice } from './device.js';
@@ -12,6 +12,7 @@ import type { HostProgram } from './host-threads.js';
 import { AddressSpace, type SimBuffer } from './memory.js';
 import { asTheyAre, type FlushedNetwork, type HostSubstitute, Nic } from './network.js';
 import type { EngineOptions } from './options.js';
+import { assuming } from './ptx/assume.js';
 import type { HostSite } from './sites.js';
 
 export interface MachineOptions extends EngineOptions {
@@ -62,6 +63,8 @@ export class SimMachine {
   private constructor(options: MachineOptions) {
     const substitute = options.substitute ?? ((module: KernelModule) => module);
     requireFunction('substitute', substitute);
+    const loaded = (module: KernelModule): KernelModule =>
+      substitute(isPtx(module) ? assuming(module, options.assume ?? []) : module);
     const engine = new Engine(options);
     const { ranks, mode, seed } = engine;
     this.ranks = ranks;
@@ -70,7 +73,7 @@ export class SimMachine {
     this.#engine = engine;
     this.#host = options.substituteHost ?? asTheyAre;
     const addresses = this.#addresses;
-    const shared = { machine: ++machines, engine, addresses, substitute, host: this.#host };
+    const shared = { machine: ++machines, engine, addresses, substitute: loaded, host: this.#host };
     this.#devices = Array.from({ length: ranks }, (_, rank) => new SimDevice(rank, shared));
   }
 

@@ -9,6 +9,13 @@ import type { Watcher } from './watched.js';
 /** How the machine decides who runs next. */
 export type ScheduleName = 'in-order' | 'random' | 'priority';
 
+/**
+ * What GPUs order today though PTX's memory model does not. `launches`: a launch begins and ends with a fence of all GPUs.
+ * `volatile`: a thread that has seen a volatile load's value goes on behind it. `vectors`: an atomic access of a vector is one access.
+ */
+export const assumptions = ['launches', 'volatile', 'vectors'] as const;
+export type Assumption = (typeof assumptions)[number];
+
 export interface EngineOptions {
   /** Simulated GPUs, 1 to 128. */
   readonly ranks: number;
@@ -24,6 +31,8 @@ export interface EngineOptions {
   readonly residentBlocks?: number;
   /** Gives up after so many steps. Default: never in fast mode, 100 million in checked mode. */
   readonly stepLimit?: number;
+  /** What GPUs are taken to order besides PTX's memory model. Default: nothing. */
+  readonly assume?: readonly Assumption[];
   /** Checked mode: whether findings tell the lines of hosts' programs. Default true; it takes time at each access. */
   readonly hostLines?: boolean;
   /** Gets the lines that kernels print (`g.print`, and `printf` of PTX). Default: standard output has them. */

@@ -3,6 +3,7 @@
  * by running mutants of their kernels until each is caught.
  */
 import { type Finding, findingKey } from '../../gpu/sim/index.js';
+import { causesOf } from './causes.js';
 import { type Job, jobName, type Outcome } from './jobs.js';
 import type { CheckOptions, CheckProgress } from './options.js';
 import { type Pool, thisThread, threads } from './pool.js';
@@ -96,13 +97,13 @@ function jobsOf(cases: readonly Case[], seeds: readonly string[], mutants: boole
 }
 
 function poolOf(configurations: readonly CheckConfiguration[], options: CheckOptions): Pool {
-  const { workers, replay, print, watch } = options;
+  const { workers, replay, print, watch, assume = [] } = options;
   const count = workers?.count ?? 1;
   // One schedule is run sooner than a thread starts.
   if (replay !== undefined)
-    return thisThread(configurations, { ...(print && { print }), ...(watch && { watch }) });
-  if (workers === undefined || count === 1) return thisThread(configurations, {});
-  return threads(count, workers.module, configurations);
+    return thisThread(configurations, assume, { ...(print && { print }), ...(watch && { watch }) });
+  if (workers === undefined || count === 1) return thisThread(configurations, assume, {});
+  return threads(count, workers.module, configurations, assume);
 }
 
 async function run(
@@ -162,6 +163,8 @@ async function run(
     });
     tell('mutants', done, mutants.length, null);
   }
+  const findings = [...found.values()].sort((a, b) => a.job - b.job).map(({ finding }) => finding);
+  const seeds = [...new Set(jobs.flatMap((job) => (job.kind === 'schedule' ? [job.seed] : [])))];
   const survivors = mutants
     .filter((_, i) => !killed[i])
     .map(({ mutant: { id, kernel, where, text } }) => ({ id, kernel, where, text }));
@@ -169,7 +172,8 @@ async function run(
     kernels: [...new Set(cases.flatMap(({ subject }) => subject.kernels))],
     configurations: cases.length,
     schedules: outcomes.length,
-    findings: [...found.values()].sort((a, b) => a.job - b.job).map(({ finding }) => finding),
+    findings,
+    causes: await causesOf(findings, configurations, seeds, options.assume ?? []),
     mutants: {
       total: mutants.length,
       killed: mutants.length - survivors.length,

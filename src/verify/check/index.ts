@@ -3,6 +3,7 @@
  * seen mistakes.
  */
 export { type Finding, formatFinding } from '../../gpu/sim/index.js';
+export { type Cause, formatCause } from './causes.js';
 export { type CheckReport, check } from './check.js';
 export { mutantsOf, mutate } from './mutants.js';
 export type { CheckOptions, CheckProgress } from './options.js';

@@ -1,6 +1,6 @@
 /** The work of a check, as data: jobs that this thread does itself, or others do. */
 
-import type { Finding, HostSite, KernelModule } from '../../gpu/sim/index.js';
+import type { Assumption, Finding, HostSite, KernelModule } from '../../gpu/sim/index.js';
 import { hostMutantsOf, mutateHosts } from './host-mutants.js';
 import { mutantsOf, mutate } from './mutants.js';
 import { type Hearing, runOnce, scheduleOf, seedOf } from './run.js';
@@ -39,16 +39,18 @@ const mutantStepLimit = 2_000_000;
 export function runJob(
   configurations: readonly CheckConfiguration[],
   job: Job,
+  assume: readonly Assumption[],
   ran: () => void,
   hearing: Hearing = {},
 ): Promise<Outcome> {
   switch (job.kind) {
     case 'schedule':
-      return runSchedule(configurations[job.configuration]!, job, ran, hearing);
+      return runSchedule(configurations[job.configuration]!, job, ran, { ...hearing, assume });
     case 'mutant':
       return runMutant(
         job.configurations.map((i) => configurations[i]!),
         job,
+        assume,
         ran,
       );
   }
@@ -67,7 +69,7 @@ async function runSchedule(
   configuration: CheckConfiguration,
   { seed, listMutants }: JobOf<'schedule'>,
   ran: () => void,
-  hearing: Hearing,
+  hearing: Hearing & { readonly assume: readonly Assumption[] },
 ): Promise<Outcome> {
   const kernels = new Kernels();
   const options = { seed, schedule: scheduleOf(seed), substitute: kernels.remember, ...hearing };
@@ -91,6 +93,7 @@ async function runSchedule(
 async function runMutant(
   configurations: readonly CheckConfiguration[],
   { mutant, limit }: JobOf<'mutant'>,
+  assume: readonly Assumption[],
   ran: () => void,
 ): Promise<Outcome> {
   const mutated = new Map<KernelModule, KernelModule>();
@@ -112,6 +115,7 @@ async function runMutant(
       substitute,
       substituteHost,
       stepLimit: mutantStepLimit,
+      assume,
       hostLines: false,
     });
     ({ steps } = machine.statistics);

@@ -68,7 +68,7 @@ function satisfied(span: Span, variable: Variable): Stmt {
 }
 
 /** Resolves spans to places, each once. */
-function placesOf(module: IrModule): (span: Span) => string {
+export function placesOf(module: IrModule): (span: Span) => string {
   const known = new Map<string, string>();
   return (span) => {
     const key = `${span.source}:${span.start}`;

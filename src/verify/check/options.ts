@@ -1,4 +1,5 @@
 /** How a check is run. */
+import type { Assumption } from '../../gpu/sim/index.js';
 import type { Hearing } from './run.js';
 
 export interface CheckOptions {
@@ -7,6 +8,8 @@ export interface CheckOptions {
   /** Schedules a configuration. Default: as many as make about 800 in all, at least two. */
   readonly seeds?: number;
   readonly mutants?: boolean;
+  /** Rules that GPUs keep though PTX does not ask for them: what holds by them is no finding. Default: none. */
+  readonly assume?: readonly Assumption[];
   /** One schedule only, as a finding names it: 'configuration/random-17', or 'random-17' of every configuration. */
   readonly replay?: string;
   /** Gets the lines that kernels print in the schedule of `replay`. */

@@ -2,6 +2,7 @@
 import type { Worker } from 'node:worker_threads';
 import { HeddleError } from '../../base/errors.js';
 import { startThread } from '../../base/native/index.js';
+import type { Assumption } from '../../gpu/sim/index.js';
 import { type Job, jobName, type Outcome, runJob } from './jobs.js';
 import type { Hearing } from './run.js';
 import type { CheckConfiguration } from './subject.js';
@@ -18,11 +19,15 @@ export interface Pool {
   close(): Promise<void>;
 }
 
-export const thisThread = (configurations: readonly CheckConfiguration[], hearing: Hearing): Pool => ({
+export const thisThread = (
+  configurations: readonly CheckConfiguration[],
+  assume: readonly Assumption[],
+  hearing: Hearing,
+): Pool => ({
   async run(jobs, watcher) {
     for (const [index, job] of jobs.entries()) {
       watcher.began(job);
-      watcher.ended(index, await runJob(configurations, job, () => watcher.ran(), hearing));
+      watcher.ended(index, await runJob(configurations, job, assume, () => watcher.ran(), hearing));
     }
   },
   async close() {},
@@ -34,6 +39,7 @@ export interface WorkerStart {
   readonly module: string;
   /** Names of its configurations: those that the jobs mean. */
   readonly names: readonly string[];
+  readonly assume: readonly Assumption[];
 }
 
 /** The messages of a thread: it has loaded its modules, it has run one schedule, or it has done its job. */
@@ -42,10 +48,15 @@ export type WorkerReport =
   | { readonly kind: 'ended'; readonly outcome: Outcome };
 
 /** Several threads, which start when they are first needed. */
-export function threads(count: number, module: string, configurations: readonly CheckConfiguration[]): Pool {
+export function threads(
+  count: number,
+  module: string,
+  configurations: readonly CheckConfiguration[],
+  assume: readonly Assumption[],
+): Pool {
   /** `settled`: the thread has loaded, or has ended before. */
   const started: { readonly thread: Worker; readonly settled: Promise<void> }[] = [];
-  const start: WorkerStart = { module, names: configurations.map(({ name }) => name) };
+  const start: WorkerStart = { module, names: configurations.map(({ name }) => name), assume };
 
   /** Gives one thread job after job, until none is left. */
   const work = (thread: Worker, take: (thread: Worker) => Queued | undefined, watcher: Watcher) =>

@@ -14,7 +14,7 @@ export function scheduleOf(seed: string): 'random' | 'priority' {
 
 type RunOptions = Pick<
   MachineOptions,
-  'seed' | 'schedule' | 'substitute' | 'substituteHost' | 'stepLimit' | 'hostLines' | keyof Hearing
+  'seed' | 'schedule' | 'assume' | 'substitute' | 'substituteHost' | 'stepLimit' | 'hostLines' | keyof Hearing
 >;
 
 /** The functions that hear what one schedule does. */

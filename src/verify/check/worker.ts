@@ -5,7 +5,7 @@ import { type Job, runJob } from './jobs.js';
 import type { WorkerReport, WorkerStart } from './pool.js';
 import type { CheckSubject } from './subject.js';
 
-const { module, names } = workerData as WorkerStart;
+const { module, names, assume } = workerData as WorkerStart;
 const { checkSubjects = [] } = (await import(module)) as { checkSubjects?: readonly CheckSubject[] };
 const configurations = checkSubjects.flatMap((subject) => subject.configurations);
 if (configurations.map(({ name }) => name).join('\n') !== names.join('\n')) {
@@ -15,6 +15,9 @@ if (configurations.map(({ name }) => name).join('\n') !== names.join('\n')) {
 const report = (what: WorkerReport): void => parentPort!.postMessage(what);
 
 parentPort!.on('message', async (job: Job) => {
-  report({ kind: 'ended', outcome: await runJob(configurations, job, () => report({ kind: 'ran' })) });
+  report({
+    kind: 'ended',
+    outcome: await runJob(configurations, job, assume, () => report({ kind: 'ran' })),
+  });
 });
 report({ kind: 'loaded' });

@@ -210,6 +210,7 @@ describe('heddle check', () => {
       'findings',
       'mutants',
       'seconds',
+      'causes',
     ]);
     expect(report.mutants).toEqual({ total: 12, killed: 12, survivors: [], elsewhere: [] });
   });

@@ -108,6 +108,8 @@ export class ReleaseHead {
   constructor(
     readonly by: Actor,
     readonly scope: Reach,
+    /** What came before the launch: whoever sees a write of its thread knows that, acquire or not. */
+    readonly atEntry = false,
   ) {
     this.epoch = by.lastEpoch;
     this.known = by.known;
@@ -254,6 +256,9 @@ export class Actor {
   /** About its own block, itself aside. */
   own: BlockClock = nothingOfBlock;
   sync: SyncState | null = null;
+  /** Where launches begin and end with fences: the first, and what it has seen of others that the last one makes good. */
+  entry: ReleaseHead | null = null;
+  seenByExit: Map<object, ReleaseHead> | null = null;
   retired = false;
   /** The knowledge that it got from awaitPrevious. */
   awaited: Clock | null = null;
@@ -409,6 +414,8 @@ export class Actor {
     this.#base = nothing;
     this.#acquired = [];
     this.sync = null;
+    this.entry = null;
+    this.seenByExit = null;
   }
 
   ensureSync(): SyncState {

@@ -58,6 +58,7 @@ export type Finding = {
       readonly first: AccessReport;
       readonly second: AccessReport;
       readonly hint: string;
+      readonly mend: Mend | null;
     }
   | {
       readonly kind: 'uninitialised-read' | 'out-of-bounds' | 'misaligned';
@@ -112,6 +113,17 @@ export interface StaleRead {
   readonly missingValue: string | null;
   /** The edge that would have put that store before the load. */
   readonly hint: string;
+  readonly mend: Mend | null;
+}
+
+/** A change that would order accesses: something beside an access, or that access with a wider scope. To be tried. */
+export interface Mend {
+  readonly kind: 'fence' | 'barrier' | 'proxy' | 'scope';
+  readonly side: 'before' | 'after';
+  /** Where the access stands. */
+  readonly where: string;
+  readonly access: AccessKind;
+  readonly scope: Scope;
 }
 
 export interface AccessReport {

@@ -20,16 +20,18 @@ import {
 import {
   type Actor,
   covers,
+  cta,
   distance,
   gpu,
   happenedBefore,
   hasAsyncProxy,
   type Observation,
+  type Reach,
   type ReleaseHead,
   scopeNames,
   theNetwork,
 } from './actors.js';
-import type { SiteId } from './detector.js';
+import type { Mend, SiteId } from './detector.js';
 
 interface Side extends Made {
   /** Where it stands, for people: 'dispatch.ts:41:7'. */
@@ -50,9 +52,16 @@ interface RaceCircumstances extends Circumstances {
   readonly space: Space;
 }
 
+/** The words, and a change that would do what they say; null where none is to be tried. */
+export interface Hint {
+  readonly text: string;
+  readonly mend: Mend | null;
+}
+
 /** Looks at the state of things now, and returns what completes the hint later. */
-export function explain(first: Side, second: Side, around: RaceCircumstances): () => string {
+export function explain(first: Side, second: Side, around: RaceCircumstances): () => Hint {
   const now =
+    sameStatement(first, second) ??
     betweenAtomics(first, second) ??
     incoherent(first, second) ??
     initialisedForCluster(first, second, around.space) ??
@@ -60,28 +69,49 @@ export function explain(first: Side, second: Side, around: RaceCircumstances): (
     missingProxyFence(first, second, around) ??
     olderInL1(first, second);
   return () =>
-    now ??
-    brokenSynchronisation(first, around) ??
-    toldTooEarly(first, second) ??
-    earlyStart(first, second) ??
-    publishedTooEarly(first, around) ??
-    waitedElsewhere(first, second, around, true) ??
-    waitedElsewhere(second, first, around, false) ??
-    missingEdge(first, second, around.writtenBefore);
+    hintOf(
+      now ??
+        brokenSynchronisation(first, around) ??
+        toldTooEarly(first, second) ??
+        earlyStart(first, second) ??
+        publishedTooEarly(first, around) ??
+        waitedElsewhere(first, second, around, true) ??
+        waitedElsewhere(second, first, around, false) ??
+        missingEdge(first, second, around.writtenBefore),
+    );
+}
+
+type Said = string | Hint;
+const hintOf = (said: Said): Hint => (typeof said === 'string' ? { text: said, mend: null } : said);
+
+function mend(kind: Mend['kind'], side: Mend['side'], where: string, meta: number, scope: Reach): Mend {
+  return { kind, side, where, access: kindOf(meta), scope: scopeNames[scope]! };
 }
 
 /** The edge that would have put an atomic store before the atomic load that missed it. */
-export function explainStale(store: Side, load: Side, around: Circumstances): string {
-  return (
-    brokenSynchronisation(store, around) ??
-    publishedTooEarly(store, around) ??
-    `${waitedElsewhere(store, load, around, true) ?? missingEdge(store, load, false)} Where each of two threads stores ` +
-      "first and then loads what the other stored, g.fence(scope, { order: 'seq_cst' }) between the two, in both, lets " +
-      'one of them see it.'
-  );
+export function explainStale(store: Side, load: Side, around: Circumstances): Hint {
+  const known = brokenSynchronisation(store, around) ?? publishedTooEarly(store, around);
+  if (known !== null) return hintOf(known);
+  const edge = hintOf(waitedElsewhere(store, load, around, true) ?? missingEdge(store, load, false));
+  const text =
+    `${edge.text} Where each of two threads stores ` +
+    "first and then loads what the other stored, g.fence(scope, { order: 'seq_cst' }) between the two, in both, lets " +
+    'one of them see it.';
+  return { ...edge, text };
 }
 
-function betweenAtomics(first: Side, second: Side): string | null {
+/** Several threads of one launch store to the same place by one statement, which is mostly not what was meant. */
+function sameStatement(first: Side, second: Side): string | null {
+  const [a, b] = [first.by, second.by];
+  if (siteOf(first.meta) !== siteOf(second.meta) || kindOf(first.meta) !== 'write' || isAtomic(first.meta))
+    return null;
+  if (a.copies !== null || b.copies !== null || a.block.launch === null || a.block.launch !== b.block.launch)
+    return null;
+  const who = a.block === b.block ? 'threads of a block' : 'blocks';
+  return `Several ${who} write the same bytes by one statement: is the launch right, its grid and its block?`;
+}
+
+function betweenAtomics(first: Side, second: Side): Said | null {
   if (!isAtomic(first.meta) || !isAtomic(second.meta)) return null;
   if (!sameSize(first.meta, second.meta)) {
     return (
@@ -94,7 +124,10 @@ function betweenAtomics(first: Side, second: Side): string | null {
   const whose = narrow
     .map((side) => `the ${verb(side.meta)} at ${side.where} has ${scopeNames[scopeOf(side.meta)]} scope`)
     .join(' and ');
-  return `Both are atomic, but ${whose} while the other thread is ${placed(first.by, second.by)}: use ${scopeNames[apart]}.`;
+  return {
+    text: `Both are atomic, but ${whose} while the other thread is ${placed(first.by, second.by)}: use ${scopeNames[apart]}.`,
+    mend: mend('scope', 'after', narrow[0]!.where, narrow[0]!.meta, apart),
+  };
 }
 
 function incoherent(...sides: readonly Side[]): string | null {
@@ -156,7 +189,7 @@ function toldTooEarly(first: Side, second: Side): string | null {
 }
 
 /** All is in order but for the paths to memory. */
-function missingProxyFence(first: Side, second: Side, { known, space }: RaceCircumstances): string | null {
+function missingProxyFence(first: Side, second: Side, { known, space }: RaceCircumstances): Said | null {
   const agent = second.by;
   if (agent.copies === null || !hasAsyncProxy(agent.copies.engine)) return null;
   if (!known.includes(first.by, first.epoch)) return null;
@@ -169,18 +202,18 @@ function missingProxyFence(first: Side, second: Side, { known, space }: RaceCirc
       : first.by.lane === agent.lane
         ? 'between the two'
         : `in the thread that starts the ${operation}, between the barrier or acquire behind ${access} and the ${operation}`;
-  return (
+  const text =
     `${capital(access)} comes before ${start}, but the ${operation} goes by a path to memory of its own (the asynchronous ` +
-    `proxy), which no barrier, release or acquire orders with ordinary accesses: put g.proxyFence('${space}') ${where}.`
-  );
+    `proxy), which no barrier, release or acquire orders with ordinary accesses: put g.proxyFence('${space}') ${where}.`;
+  return { text, mend: mend('proxy', 'before', second.where, second.meta, space === 'shared' ? cta : gpu) };
 }
 
 /** The hint about a load that saw a store but did not synchronise with it, though that would have ordered the two accesses. */
-function brokenSynchronisation(first: Side, { known, observations, where }: Circumstances): string | null {
+function brokenSynchronisation(first: Side, { known, observations, where }: Circumstances): Said | null {
   const failed = latest(
     observations,
     (seen) =>
-      seen.write.moment.includes(first.by, first.epoch) &&
+      (seen.write.moment.includes(first.by, first.epoch) || carriesOn(seen, first)) &&
       known.includes(seen.reader, seen.epoch) &&
       !synchronisedBefore(seen, known),
   );
@@ -189,47 +222,67 @@ function brokenSynchronisation(first: Side, { known, observations, where }: Circ
   const writer = write.moment.by;
   const wrote = `the ${verb(write.meta)} at ${where(siteOf(write.meta))}`;
   const read = `the ${verb(meta)} at ${where(siteOf(meta))}`;
-  const wanted = scopeNames[distance(writer, reader)]!;
+  const apart = distance(writer, reader);
+  const wanted = scopeNames[apart]!;
+  const ofWrite = (kind: Mend['kind']): Mend =>
+    mend(kind, 'before', where(siteOf(write.meta)), write.meta, apart);
+  const ofRead = (kind: Mend['kind']): Mend => mend(kind, 'after', where(siteOf(meta)), meta, apart);
   const other = placed(writer, reader);
   switch (outcome) {
     case 'write-scope':
-      return (
-        `${capital(wrote)} has ${scopeNames[scopeOf(write.meta)]} scope, but ${read} that saw it ran ` +
-        `${other}: use ${wanted}.`
-      );
+      return {
+        text:
+          `${capital(wrote)} has ${scopeNames[scopeOf(write.meta)]} scope, but ${read} that saw it ran ` +
+          `${other}: use ${wanted}.`,
+        mend: ofWrite('scope'),
+      };
     case 'read-scope':
-      return (
-        `${capital(read)} has ${scopeNames[scopeOf(meta)]} scope, but ${wrote} that it saw came from ` +
-        `a thread ${other}: use ${wanted}.`
-      );
+      return {
+        text:
+          `${capital(read)} has ${scopeNames[scopeOf(meta)]} scope, but ${wrote} that it saw came from ` +
+          `a thread ${other}: use ${wanted}.`,
+        mend: ofRead('scope'),
+      };
     case 'sizes':
       return (
         `${capital(read)} reads ${bytesOf(meta)} bytes of what ${wrote} wrote as ${bytesOf(write.meta)}: atomics ` +
         'synchronise only through exactly the same bytes.'
       );
     case 'no-release':
-      return (
-        `${capital(wrote)} was seen by ${read}, but releases nothing: make it a release, or put ` +
-        `g.fence('${wanted}') before it.`
-      );
+      return {
+        text:
+          `${capital(wrote)} was seen by ${read}, but releases nothing: make it a release, or put ` +
+          `g.fence('${wanted}') before it.`,
+        mend: ofWrite('fence'),
+      };
     case 'release-fence-scope':
-      return (
-        `${capital(wrote)} was seen by ${read} ${other}, but the fence before it is narrower: ` +
-        `use g.fence('${wanted}').`
-      );
+      return {
+        text:
+          `${capital(wrote)} was seen by ${read} ${other}, but the fence before it is narrower: ` +
+          `use g.fence('${wanted}').`,
+        mend: ofWrite('fence'),
+      };
     case 'acquire-fence-scope':
-      return (
-        `${capital(read)} saw ${wrote} ${other}, but the fence after it is narrower: ` +
-        `use g.fence('${wanted}').`
-      );
+      return {
+        text:
+          `${capital(read)} saw ${wrote} ${other}, but the fence after it is narrower: ` +
+          `use g.fence('${wanted}').`,
+        mend: ofRead('fence'),
+      };
     case 'no-acquire':
     case 'synchronised':
-      return (
-        `${capital(read)} saw ${wrote}, but no acquire comes between it and the later access: make it ` +
-        `acquire, or put g.fence('${wanted}') after it.`
-      );
+      return {
+        text:
+          `${capital(read)} saw ${wrote}, but no acquire comes between it and the later access: make it ` +
+          `acquire, or put g.fence('${wanted}') after it.`,
+        mend: ofRead('fence'),
+      };
   }
 }
+
+/** A chain of updates has brought it that far, and only an acquire is missing. */
+const carriesOn = ({ write, outcome }: Observation, { by, epoch }: Side): boolean =>
+  outcome === 'no-acquire' && write.inherited.some((head) => head.includes(by, epoch));
 
 function synchronisedBefore({ outcome, fencedIn, reader }: Observation, known: ReleaseHead): boolean {
   return outcome === 'synchronised' && (fencedIn === null || known.includes(reader, fencedIn));
@@ -263,7 +316,7 @@ function earlyStart(first: Side, second: Side): string | null {
 }
 
 /** The second thread did acquire from the first one's block, but what was published there did not cover `first`. */
-function publishedTooEarly(first: Side, around: Circumstances): string | null {
+function publishedTooEarly(first: Side, around: Circumstances): Said | null {
   const { known, observations, where } = around;
   const acquired = (seen: Observation): boolean =>
     seen.outcome === 'synchronised' &&
@@ -281,11 +334,12 @@ function publishedTooEarly(first: Side, around: Circumstances): string | null {
   if (unordered !== undefined) {
     const { moment, heads } = unordered.write;
     const publication = heads.includes(moment) ? 'publication' : 'fence of the publication';
-    return (
+    const text =
       `Thread ${moment.by.lane} of the block published (${published(unordered)}), but nothing orders the ${access} of ` +
       `thread ${first.by.lane} at ${first.where} before that: a barrier must come after the ${access} and before ` +
-      `the ${publication}.`
-    );
+      `the ${publication}.`;
+    const store = unordered.write.meta;
+    return { text, mend: mend('barrier', 'before', where(siteOf(store)), store, cta) };
   }
   // A load behind a publication is as it should be: what is missing is word that its place is free again.
   if (isRead(first.meta)) return null;
@@ -330,7 +384,7 @@ function waitedElsewhere(
   waiter: Side,
   { known, observations, where }: Circumstances,
   inOrder: boolean,
-): string | null {
+): Said | null {
   const seen = earliest(
     observations,
     (seen) =>
@@ -345,10 +399,10 @@ function waitedElsewhere(
   const access = `the ${verb(waiter.meta)} at ${waiter.where}`;
   if (isBehind(seen, waiter))
     return `${capital(wait)} acquires what orders them, but ${access} comes before it.`;
-  return (
+  const text =
     `Thread ${seen.reader.lane} of the block acquires what would order them (${wait}), but nothing orders ` +
-    `thread ${waiter.by.lane} after that: a barrier must come after it and before ${access}.`
-  );
+    `thread ${waiter.by.lane} after that: a barrier must come after it and before ${access}.`;
+  return { text, mend: mend('barrier', 'before', waiter.where, waiter.meta, cta) };
 }
 
 /**
@@ -371,11 +425,12 @@ const handsOn = ({ write: { heads, inherited }, needs }: Observation, { by, epoc
 const isBehind = ({ reader, knew }: Observation, { by, epoch }: Side): boolean =>
   by.lane === reader.lane || covers(knew, by, epoch);
 
-function missingEdge(first: Side, second: Side, writtenBefore: boolean): string {
+function missingEdge(first: Side, second: Side, writtenBefore: boolean): Said {
   const [a, b] = [first.by, second.by];
   if (a.block === b.block) {
     const same = a.lane >> 5 === b.lane >> 5 ? 'a warp barrier or a block barrier' : 'a block barrier';
-    return `Both threads are in one block, and nothing orders them: ${same} between the two accesses would.`;
+    const text = `Both threads are in one block, and nothing orders them: ${same} between the two accesses would.`;
+    return { text, mend: mend('barrier', 'before', second.where, second.meta, cta) };
   }
   const edge = edgeBetween(a, b);
   if (isAtomic(first.meta) !== isAtomic(second.meta)) {

@@ -91,7 +91,10 @@ export class Detector {
   /** The latest store that came before others. */
   #behind: Version | null = null;
 
+  readonly #launchesFence: boolean;
+
   constructor(options: DetectorOptions) {
+    this.#launchesFence = options.launches ?? false;
     this.#reports = new RaceReports(options, this.#observations);
     this.#stale = new StaleReads(options, this.#observations);
   }
@@ -206,6 +209,7 @@ export class Detector {
     for (let lane = 0; lane < threads; lane++) {
       const actor = this.#actor(state, lane, null, owner.start);
       actor.settled = owner.settled;
+      if (this.#launchesFence) sync.enter(actor);
       actors.push(actor);
       this.#threads[firstThread + lane] = actor;
     }
@@ -216,6 +220,7 @@ export class Detector {
   blockEnded(block: number): void {
     const state = this.#blocks.get(block)!;
     const launch = state.launch!;
+    if (this.#launchesFence) state.threads.forEach(sync.leave);
     launch.end = launch.end.join(knownTogether(state.threads)).withBlock(state, wholeBlock);
     for (const thread of state.threads) thread.retire();
     this.#blocks.delete(block);

@@ -3,14 +3,17 @@
 import { kindOf, type Made, noSite, orderOf, scopeOf, siteOf } from './access.js';
 import { type Actor, type Observation, ReleaseHead, scopeNames, sys } from './actors.js';
 import type { AccessReport, BufferInfo, Finding, Site, SiteId } from './detector.js';
-import { explain } from './hints.js';
+import { explain, type Hint } from './hints.js';
 import type { Access } from './shadow.js';
+import { inWordsOf } from './words.js';
 
 export interface DetectorOptions {
   site(id: SiteId): Site;
   /** The seed and the configuration that replay this run; they go into every finding. */
   readonly seed: string;
   readonly configuration: string;
+  /** Whether a launch begins and ends with a fence of all GPUs, as hardware has it. */
+  readonly launches?: boolean;
 }
 
 /** Describing a place costs far more than comparing clocks; a racy loop need not describe every byte. */
@@ -64,7 +67,11 @@ export class RaceReports {
         where: whereIs(options),
       },
     );
-    let text: string | null = null;
+    let made: Hint | null = null;
+    const told = (): Hint => {
+      made ??= hint();
+      return made;
+    };
     this.findings.push({
       seed,
       configuration,
@@ -75,8 +82,10 @@ export class RaceReports {
       second: other,
       // Made when first asked for: what threads do after a race can tell what was missing before it.
       get hint() {
-        text ??= hint();
-        return text;
+        return inWordsOf(other.where, told().text);
+      },
+      get mend() {
+        return told().mend;
       },
     });
   }

@@ -6,6 +6,7 @@ import type { BufferInfo, StaleRead } from './detector.js';
 import { explainStale } from './hints.js';
 import { type Location, type Version, wordsAt } from './location.js';
 import { type DetectorOptions, reportOf, whereIs } from './report.js';
+import { inWordsOf } from './words.js';
 
 interface Record {
   readonly reader: Actor;
@@ -63,7 +64,11 @@ export class StaleReads {
       from: null,
       missing: missing!,
       missingValue: null,
-      hint: `Nothing keeps the two in order: acquire at ${load!.where}, release at ${missing!.where}, or put g.fence between them.`,
+      mend: null,
+      hint: inWordsOf(
+        load!.where,
+        `Nothing keeps the two in order: acquire at ${load!.where}, release at ${missing!.where}, or put g.fence between them.`,
+      ),
     });
   }
 
@@ -80,6 +85,11 @@ export class StaleReads {
     const bytes = bytesOf(meta);
     const load = reportOf(this.#options, reader, meta);
     const stored = reportOf(this.#options, write.moment.by, write.meta);
+    const { text, mend } = explainStale(
+      { by: write.moment.by, epoch: write.moment.epoch, meta: write.meta, where: stored.where },
+      { by: reader, epoch, meta, where: load.where },
+      { known, writtenBefore: false, observations: this.#observations, where: whereIs(this.#options) },
+    );
     return {
       buffer: buffer.purpose,
       location: buffer.describe(offset),
@@ -88,11 +98,8 @@ export class StaleReads {
       from: read.write === null ? null : reportOf(this.#options, read.write.moment.by, read.write.meta),
       missing: stored,
       missingValue: textOf(missingWords, offset, bytes),
-      hint: explainStale(
-        { by: write.moment.by, epoch: write.moment.epoch, meta: write.meta, where: stored.where },
-        { by: reader, epoch, meta, where: load.where },
-        { known, writtenBefore: false, observations: this.#observations, where: whereIs(this.#options) },
-      ),
+      hint: inWordsOf(load.where, text),
+      mend,
     };
   }
 }

@@ -54,6 +54,10 @@ export function observe(
     inherit(me, location, write, meta, acquires);
     outcome = write.heads.length === 0 ? 'no-release' : 'release-fence-scope';
     for (const head of write.heads) outcome = learnFrom(me, location, head, meta, acquires) ?? outcome;
+    if (me.entry !== null) {
+      me.seenByExit ??= new Map();
+      me.seenByExit.set(location, write.moment);
+    }
   }
   const observation: Observation = {
     order,
@@ -120,7 +124,7 @@ function learnFrom(
   const needs = distance(head.by, me);
   if (head.scope < needs) return null;
   const learnt = happenedBefore(head.by, head.epoch, me);
-  if (acquires && scopeOf(meta) >= needs) {
+  if (head.atEntry || (acquires && scopeOf(meta) >= needs)) {
     if (!learnt) me.acquire(head);
     return 'synchronised';
   }
@@ -178,7 +182,7 @@ export function publish(
   const scope = scopeOf(meta);
   const moment = new ReleaseHead(me, scope);
   const fences = me.sync?.fences.filter((fence) => fence !== null) ?? noHeads;
-  const earlier = [...fences, ...location.releasesOf(me)];
+  const earlier = [...(me.entry === null ? noHeads : [me.entry]), ...fences, ...location.releasesOf(me)];
   const heads = releases ? [moment, ...earlier.filter((head) => head.scope > scope)] : earlier;
   if (releases) location.released(moment);
   let inherited = noHeads;
@@ -210,9 +214,22 @@ export function arrive(
 
 /** A thread that can acquire `older` can acquire `newer`, and learns as much: only sure within one block. */
 function replaces(newer: ReleaseHead, older: ReleaseHead): boolean {
+  if (older.atEntry) return newer === older;
   return (
     newer.by.block === older.by.block && newer.scope >= older.scope && newer.includes(older.by, older.epoch)
   );
+}
+
+/** A launch begins with a fence: the thread's writes hand on what came before it. */
+export function enter(me: Actor): void {
+  me.entry = new ReleaseHead(me, sys, true);
+  me.endEpoch();
+}
+
+/** A launch ends with a fence: later ones know what came before the writes that this thread has seen. */
+export function leave(me: Actor): void {
+  learnAll(me, sys);
+  for (const { clock } of me.seenByExit?.values() ?? []) me.learn(clock);
 }
 
 export function fence(me: Actor, scope: Reach): ReleaseHead {

@@ -5,6 +5,7 @@ import { pause } from '../compiled.js';
 import type { FenceKind } from '../detector/detector.js';
 import { unsigned } from '../text.js';
 import { genericOf, inCluster, mostShared, windows } from './addresses.js';
+import { whole } from './assume.js';
 import { type Instruction, narrowed, type Pair } from './code.js';
 import { isIntegerOperation, ofLongs, ofWords } from './integers.js';
 
@@ -138,6 +139,7 @@ function load(x: Instruction): void {
   const form = ordering(x);
   const space = spaceOf(x);
   const count = width(x);
+  const isWhole = x.has(whole);
   const incoherent = x.has('nc') || x.name === 'ldu';
   x.ignore(hints);
   const type = x.type();
@@ -152,7 +154,7 @@ function load(x: Instruction): void {
     return;
   }
   // An element each where it is atomic: a vector of atomics is not one atomic.
-  const step = form.order === 'weak' ? Math.min(count, Math.max(1, 16 / bytes)) : 1;
+  const step = isWhole || form.order === 'weak' ? Math.min(count, Math.max(1, 16 / bytes)) : 1;
   for (let first = 0; first < count; first += step) {
     const at = { ...from, offset: plus(from.offset, first * bytes) };
     const part = to.slice(first, first + step);
@@ -210,7 +212,8 @@ function store(x: Instruction): void {
   const to = spot(x, x.operand(0), space);
   const from = elements(x.operand(1));
   if (from.length !== count) x.refuse(`it stores ${count} and has ${from.length} registers`);
-  const step = !to.isShared || form.order === 'weak' ? Math.min(count, Math.max(1, 16 / bytes)) : 1;
+  const isWhole = x.has(whole) || !to.isShared || form.order === 'weak';
+  const step = isWhole ? Math.min(count, Math.max(1, 16 / bytes)) : 1;
   for (let first = 0; first < count; first += step) {
     const at = { ...to, offset: plus(to.offset, first * bytes) };
     const make = (): void => {

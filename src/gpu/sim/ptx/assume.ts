@@ -1,0 +1,32 @@
+/** Kernels in PTX as GPUs run them today, where PTX's memory model says less. */
+import type { PtxInstruction, PtxKernel } from '../../../lang/ptx/index.js';
+import type { Assumption } from '../options.js';
+
+/** A part that no compiler writes: an atomic access of a vector is one access. */
+export const whole = 'whole';
+
+/** Each kernel once, for compiled kernels are kept: by what is assumed. */
+const known = new Map<string, WeakMap<PtxKernel, PtxKernel>>();
+
+export function assuming(kernel: PtxKernel, assume: readonly Assumption[]): PtxKernel {
+  const [waits, vectors] = [assume.includes('volatile'), assume.includes('vectors')];
+  if (!waits && !vectors) return kernel;
+  const key = `${waits} ${vectors}`;
+  const made = known.get(key) ?? new WeakMap<PtxKernel, PtxKernel>();
+  known.set(key, made);
+  const change = (one: PtxInstruction): PtxInstruction => {
+    const [name] = one.parts;
+    if (name !== 'ld' && name !== 'st') return one;
+    const parts = one.parts.flatMap((part) => {
+      if (waits && name === 'ld' && part === 'volatile') return ['acquire', 'sys'];
+      return vectors && /^v\d$/.test(part) ? [part, whole] : [part];
+    });
+    return { ...one, parts };
+  };
+  const { entry } = kernel;
+  const changed = made.get(kernel) ?? {
+    ...{ ...kernel, entry: { ...entry, instructions: entry.instructions.map(change) } },
+  };
+  made.set(kernel, changed);
+  return changed;
+}

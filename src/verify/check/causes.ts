@@ -1,0 +1,193 @@
+/**
+ * From findings to causes. A rule that GPUs keep though PTX does not ask for it, or a change of the kernel that a hint proposes, is tried:
+ * the schedules run again with it, and what does not come back is one cause.
+ */
+import {
+  type Assumption,
+  assumptions,
+  type Finding,
+  findingKey,
+  formatFinding,
+  type KernelModule,
+  type Mend,
+} from '../../gpu/sim/index.js';
+import { mended, sayMend, type Trial, trialsOf } from './mends.js';
+import { runOnce, scheduleOf } from './run.js';
+import type { CheckConfiguration } from './subject.js';
+
+export interface Cause {
+  /** The first stands for all. */
+  readonly findings: readonly Finding[];
+  /** The rules that hold on GPUs, by which nothing is wrong: by the letter of PTX's memory model alone. Empty for a race. */
+  readonly rules: readonly Assumption[];
+  /** The change with which all disappear, in words: '__syncthreads() before all-reduce.cu:88:3'. Null where none was found. */
+  readonly mend: string | null;
+  /** Schedules in which that was tried. */
+  readonly tried: number;
+}
+
+/** Why GPUs keep a rule that PTX does not ask for, in a line each. docs/checking.md says where that comes from. */
+const reasons: Readonly<Record<Assumption, string>> = {
+  launches: 'a launch begins and ends with a fence of all GPUs, of which PTX says nothing',
+  volatile: 'a thread goes on only once it has a volatile load’s value; to PTX that load acquires nothing',
+  vectors: 'an aligned vector is read and written at once; to PTX its parts are accesses of their own',
+};
+
+/** A cause as text: its first finding, how many more it explains and where, and what was tried. */
+export function formatCause({ findings, rules, mend, tried }: Cause): string {
+  const [first, ...more] = findings;
+  const count = findings.length === 1 ? 'it disappears' : `all ${findings.length} findings disappear`;
+  const proof = `in ${tried} schedules`;
+  return [
+    `${rules.length > 0 ? 'By the letter: ' : ''}${formatFinding(first!)}`,
+    ...(more.length === 0 ? [] : [`  explains ${more.length} more:`]),
+    ...[...new Set(more.map(shortOf))].map((line) => `    ${line}`),
+    ...rules.map((rule) => `  GPUs order it (${rule}): ${reasons[rule]}.`),
+    ...(rules.length === 0 ? [] : [`  tried: with --assume ${rules.join(',')} ${count}, ${proof}`]),
+    ...(mend === null ? [] : [`  tried: with ${mend} ${count}, ${proof}`]),
+  ].join('\n');
+}
+
+function shortOf(finding: Finding): string {
+  if (finding.kind !== 'race') return formatFinding(finding).split('\n')[0]!;
+  return `${finding.buffer}: ${finding.first.where} and ${finding.second.where}`;
+}
+
+/** So many schedules try a rule or a mend. */
+const mostSeeds = 24;
+/** Once the trials of a configuration have made so many steps, no further mend is tried. */
+const mostSteps = 20_000_000;
+
+export async function causesOf(
+  found: readonly Finding[],
+  configurations: readonly CheckConfiguration[],
+  seeds: readonly string[],
+  assume: readonly Assumption[],
+): Promise<readonly Cause[]> {
+  const causes: Cause[] = [];
+  for (const name of new Set(found.map(({ configuration }) => configuration))) {
+    const configuration = configurations.find((one) => one.name === name)!;
+    const findings = found.filter((finding) => finding.configuration === name);
+    const tries = [...new Set([...findings.map(({ seed }) => seed), ...seeds])].slice(0, mostSeeds);
+    causes.push(...(await new Trials(configuration, tries, assume).causes(findings)));
+  }
+  const joined = new Map<string, Cause>();
+  for (const [i, cause] of causes.entries()) {
+    const key = cause.mend === null && cause.rules.length === 0 ? `${i}` : `${cause.mend} ${cause.rules}`;
+    const known = joined.get(key);
+    const together = known && {
+      ...cause,
+      findings: [...known.findings, ...cause.findings],
+      tried: known.tried + cause.tried,
+    };
+    joined.set(key, together ?? cause);
+  }
+  // What looks like a wrong launch explains much else.
+  const weight = ({ rules, findings: [first] }: Cause): number =>
+    (rules.length > 0 ? 2 : 0) +
+    (first!.kind === 'race' && first!.hint.includes('is the launch right') ? 0 : 1);
+  return [...joined.values()].sort((a, b) => weight(a) - weight(b));
+}
+
+class Trials {
+  readonly #configuration: CheckConfiguration;
+  readonly #seeds: readonly string[];
+  readonly #assumed: readonly Assumption[];
+  #steps = 0;
+
+  constructor(configuration: CheckConfiguration, seeds: readonly string[], assumed: readonly Assumption[]) {
+    this.#configuration = configuration;
+    this.#seeds = seeds;
+    this.#assumed = assumed;
+  }
+
+  async causes(findings: readonly Finding[]): Promise<readonly Cause[]> {
+    const causes: Cause[] = [];
+    let left = findings;
+    const explain = (cause: Omit<Cause, 'findings' | 'tried'>, comesBack: ReadonlySet<string>): void => {
+      const gone = left.filter((finding) => !comesBack.has(keyOf(finding)));
+      if (gone.length === 0) return;
+      causes.push({ ...cause, findings: gone, tried: this.#seeds.length });
+      left = left.filter((finding) => !gone.includes(finding));
+    };
+    const open = assumptions.filter((rule) => !this.#assumed.includes(rule));
+    const withAll = open.length === 0 ? null : await this.#run([...this.#assumed, ...open], null);
+    if (withAll !== null && left.some((finding) => !withAll.has(keyOf(finding)))) {
+      for (const rule of open)
+        explain({ rules: [rule], mend: null }, await this.#run([...this.#assumed, rule], null));
+      explain({ rules: open, mend: null }, withAll);
+    }
+    const tried = new Set<string>();
+    for (const finding of left) {
+      if (!left.includes(finding)) continue;
+      for (const mend of mendsOf(finding)) {
+        const key = JSON.stringify(mend);
+        if (tried.has(key)) continue;
+        tried.add(key);
+        await this.#try(mend, findings, left, (words, back) => explain({ rules: [], mend: words }, back));
+      }
+    }
+    return [
+      ...causes,
+      ...left.map((finding): Cause => ({ findings: [finding], rules: [], mend: null, tried: 0 })),
+    ];
+  }
+
+  /** The first form of a mend that makes something disappear and brings nothing new. */
+  async #try(
+    mend: Mend,
+    all: readonly Finding[],
+    left: readonly Finding[],
+    explain: (words: string, comesBack: ReadonlySet<string>) => void,
+  ): Promise<void> {
+    const known = new Set(all.map(keyOf));
+    for (const trial of trialsOf(mend)) {
+      if (this.#steps > mostSteps) return;
+      let where: string | null = null;
+      const back = await this.#run(assumptions, trial, (at) => {
+        where ??= at;
+      });
+      if (where === null) return;
+      const isWorse = [...back].some((key) => !known.has(key) && !key.startsWith('race'));
+      if (isWorse || left.every((finding) => back.has(keyOf(finding)))) continue;
+      explain(sayMend(mend, where), back);
+      return;
+    }
+  }
+
+  /** What is found in these schedules. */
+  async #run(assume: readonly Assumption[], trial: Trial | null, standsAt?: (where: string | null) => void) {
+    const made = new Map<KernelModule, KernelModule>();
+    const substitute = (module: KernelModule): KernelModule => {
+      if (trial === null) return module;
+      let kernel = made.get(module);
+      if (kernel === undefined) {
+        const { module: changed, where } = mended(module, trial);
+        standsAt?.(where);
+        kernel = changed;
+        made.set(module, kernel);
+      }
+      return kernel;
+    };
+    const keys = new Set<string>();
+    for (const seed of this.#seeds) {
+      const { findings, machine } = await runOnce(this.#configuration, {
+        ...{ seed, schedule: scheduleOf(seed), assume, substitute, hostLines: true, stepLimit: 2_000_000 },
+      });
+      this.#steps += machine.statistics.steps;
+      for (const finding of findings) keys.add(keyOf(finding));
+    }
+    return keys;
+  }
+}
+
+/** Wrong values differ from schedule to schedule. */
+const keyOf = (finding: Finding): string =>
+  finding.kind === 'wrong-result' || finding.kind === 'failure'
+    ? findingKey(finding).replace(/\d+/g, '#')
+    : findingKey(finding);
+
+const mendsOf = (finding: Finding): readonly Mend[] =>
+  [finding.kind === 'race' ? finding.mend : null, ...(finding.stale ?? []).map(({ mend }) => mend)].filter(
+    (mend) => mend !== null,
+  );

@@ -1,0 +1,53 @@
+// Kernels with one mistake each, or none but by the letter of PTX's memory model. A line that a tried change stands beside has its name.
+
+// Data of an earlier launch, read behind a flag that releases nothing.
+extern "C" __global__ void boundary(const float* theirs, unsigned* mine, unsigned* peer, float* out) {
+  if (threadIdx.x == 0) {
+    asm volatile("st.relaxed.sys.global.u32 [%0], 1;" ::"l"(peer) : "memory");
+    unsigned seen;
+    do asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(mine) : "memory"); while (seen != 1);
+  }
+  __syncthreads();
+  out[threadIdx.x] = theirs[threadIdx.x];
+}
+
+// A word and its flag in one vector.
+extern "C" __global__ void packet(const float*, uint2* mine, uint2* peer, unsigned* out) {
+  asm volatile("st.volatile.global.v2.u32 [%0], {%1,%2};" ::"l"(peer + threadIdx.x), "r"(100 + threadIdx.x), "r"(7u) : "memory");
+  unsigned word, flag;
+  do asm volatile("ld.volatile.global.v2.u32 {%0,%1}, [%2];" : "=r"(word), "=r"(flag) : "l"(mine + threadIdx.x) : "memory"); while (flag != 7u);
+  out[threadIdx.x] = word;
+}
+
+// A flag that is released, and seen by a volatile load.
+extern "C" __global__ void waits(const float*, volatile unsigned* mine, volatile unsigned* peer, float* out) {
+  peer[1] = 5;
+  __threadfence_system();
+  *peer = 1;
+  while (*mine == 0);
+  out[0] = ((const unsigned*)mine)[1];
+}
+
+__device__ unsigned count;
+// The last block adds up what all wrote, and acquires nothing.
+extern "C" __global__ void last(const float*, float* parts, float*, float* out) {
+  __shared__ bool am;
+  if (threadIdx.x == 0) parts[blockIdx.x] = 1;
+  __threadfence();
+  if (threadIdx.x == 0) am = atomicAdd(&count, 1) == gridDim.x - 1; // acquire
+  __syncthreads();
+  if (am && threadIdx.x == 0) { float sum = 0; for (int i = 0; i < gridDim.x; i++) sum += parts[i]; *out = sum; }
+}
+
+// All threads store to the peer, and one raises the flag at once.
+extern "C" __global__ void early(const float*, unsigned* mine, unsigned* peer, unsigned* out) {
+  peer[32 + threadIdx.x] = threadIdx.x;
+  peer[64 + threadIdx.x] = threadIdx.x;
+  if (threadIdx.x == 0) { // meet
+    asm volatile("st.release.sys.global.u32 [%0], 1;" ::"l"(peer) : "memory");
+    unsigned seen;
+    do asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(mine) : "memory"); while (seen != 1);
+  }
+  __syncthreads();
+  out[threadIdx.x] = mine[32 + threadIdx.x] + mine[64 + threadIdx.x];
+}

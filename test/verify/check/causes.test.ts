@@ -1,0 +1,128 @@
+/** Findings become causes: rules of GPUs, and changes that make them disappear, are tried. */
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { runCheck } from '../../../src/cli/check.js';
+import type { SimMachine } from '../../../src/gpu/sim/index.js';
+import { type PtxProgram, ptx } from '../../../src/lang/index.js';
+import {
+  type CheckOptions,
+  type CheckSubject,
+  check,
+  formatCause,
+  mutantsOf,
+  mutate,
+  WrongResult,
+} from '../../../src/verify/check/index.js';
+import { cudaTool, needing } from '../../needs.js';
+import { root } from '../../tree.js';
+import { ringConfiguration, ringKernel } from './ring.js';
+
+const source = join(root, 'test/verify/check/causes.cu');
+const lineOf = (mark: string): number =>
+  readFileSync(source, 'utf8')
+    .split('\n')
+    .findIndex((line) => line.endsWith(`// ${mark}`)) + 1;
+
+describe('causes of findings in PTX', needing('nvcc'), () => {
+  const folder = mkdtempSync(join(tmpdir(), 'heddle-causes-'));
+  let program: PtxProgram;
+
+  beforeAll(() => {
+    const to = join(folder, 'causes.ptx');
+    const args = ['-ptx', '-arch=sm_90', '-lineinfo', source, '-o', to];
+    const { status, stderr } = spawnSync(cudaTool('nvcc')!, args, { encoding: 'utf8' });
+    expect(status, stderr).toBe(0);
+    program = ptx(readFileSync(to, 'utf8'), 'causes.ptx');
+  });
+  afterAll(() => rmSync(folder, { recursive: true }));
+
+  /** Each rank has data that its stream wrote before, and a box to which the other writes. */
+  function subjectOf(name: string, grid: number, first: number | null): CheckSubject {
+    const kernel = program.kernel(name, { params: ['data', 'mine', 'peer', 'out'] });
+    const ranks = grid > 1 ? 1 : 2;
+    const run = async (machine: SimMachine): Promise<void> => {
+      const devices = Array.from({ length: ranks }, (_, rank) => machine.device(rank));
+      const data = devices.map((device) => device.allocateWindow(128, 'data').address);
+      const boxes = devices.map((device) => device.allocateWindow(512, 'box').address);
+      const one = async (rank: number): Promise<void> => {
+        const other = (rank + 1) % ranks;
+        const stream = devices[rank]!.createStream();
+        const out = devices[rank]!.allocateWindow(128, 'out').address;
+        const block = name === 'waits' ? 1 : 32;
+        const launcher = (await devices[rank]!.load(kernel)).launcher({ grid, block, rank });
+        stream.copyIn(data[rank]!, new Uint8Array(128).fill(1));
+        for (const [param, value] of Object.entries({
+          data: data[other]!,
+          mine: boxes[rank]!,
+          peer: boxes[other]!,
+          out,
+        }))
+          launcher.set(param, value);
+        launcher.launch(stream);
+        const [word] = new Uint32Array((await stream.copyOut(out, 4)).slice().buffer);
+        if (first !== null && word !== first) throw new WrongResult(`${name}: ${word}`);
+      };
+      await Promise.all(devices.map((_, rank) => one(rank)));
+    };
+    return { name, kernels: [name], configurations: [{ name, ranks, run }] };
+  }
+
+  const causesOf = async (subject: CheckSubject, options: CheckOptions = {}) =>
+    (await check([subject], { seeds: 20, ...options })).causes;
+
+  test.each([
+    ['boundary', 'launches', null, 'a launch begins and ends with a fence'],
+    ['packet', 'vectors', 100, 'the two halves of this v2 came apart'],
+    ['waits', 'volatile', null, 'to PTX that load acquires nothing'],
+  ] as const)('%s is by the letter alone: %s', async (name, rule, first, words) => {
+    const subject = subjectOf(name, 1, first);
+    const causes = await causesOf(subject);
+    expect(causes).toMatchObject([{ rules: [rule], mend: null }]);
+    const text = formatCause(causes[0]!);
+    expect(text).toMatch(/^By the letter: /);
+    expect(text).toContain(words);
+    expect(await causesOf(subject, { assume: [rule] })).toEqual([]);
+    for (const letter of [false, true])
+      expect((await runCheck([subject], [], { seeds: 4, workers: 1, ...(letter && { letter }) })).clean).toBe(
+        !letter,
+      );
+  });
+
+  test('an acquire that is missing behind a fence of all is found in 20 schedules, with the fence that mends it', async () => {
+    const causes = await causesOf(subjectOf('last', 3, null));
+    expect(causes).toMatchObject([
+      { rules: [], mend: expect.stringMatching(/^__threadfence\(\) after causes\.cu:\d+/) },
+    ]);
+    expect(causes[0]!.mend).toContain(`:${lineOf('acquire')}:`);
+  });
+
+  test('all findings of one missing barrier have one cause, with the line before which it belongs', async () => {
+    const causes = await causesOf(subjectOf('early', 1, null));
+    expect(causes).toMatchObject([{ rules: [], mend: expect.stringMatching(/^__syncthreads\(\) before /) }]);
+    expect(causes[0]!.findings.length).toBeGreaterThan(1);
+    expect(causes[0]!.mend).toContain(`causes.cu:${lineOf('meet')}:`);
+    const { text, clean } = await runCheck([subjectOf('early', 1, null)], [], { seeds: 20, workers: 1 });
+    expect(clean).toBe(false);
+    expect(text).toMatch(/They have 1 cause\./);
+    expect(text).toMatch(
+      /tried: with __syncthreads\(\) before causes\.cu:\d+:\d+ all \d+ findings disappear/,
+    );
+  });
+});
+
+test.each([
+  ['release → relaxed', 'store', /^g\.fence\('sys'\) before .*ring\.ts:\d+:\d+$/],
+  ['sys → gpu', 'store', /^sys scope at .*ring\.ts:\d+:\d+$/],
+  ['barrier removed', 'barrier', /^g\.barrier\(\) before .*ring\.ts:\d+:\d+$/],
+])('in TypeScript what mends %s is tried, too', async (description, text, mend) => {
+  const kernel = ringKernel(2, { waitsUntilTaken: true });
+  const module = kernel.ir();
+  const mutant = mutantsOf(module).find((one) => one.description === description && one.text.includes(text))!;
+  const wrong = { ...kernel, ir: () => mutate(module, mutant) };
+  const subject = { name: 'ring', kernels: ['ring'], configurations: [ringConfiguration(wrong, 2, 3)] };
+  const { causes } = await check([subject], { seeds: 10 });
+  expect(causes[0]).toMatchObject({ rules: [], mend: expect.stringMatching(mend) });
+});
