@@ -36,8 +36,8 @@ const parts: readonly Part[] = [
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
   { name: 'src', files: sources('src'), ceiling: 78_340 },
-  { name: 'python', files: filesOf('python', '.py'), ceiling: 750 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_580 },
+  { name: 'python', files: filesOf('python', '.py'), ceiling: 760 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_650 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 32_490 },

@@ -79,9 +79,9 @@ class Buffers:
         }
         #: Bytes of this rank's memory by purpose. torch's allocator does not count them.
         self.memory: Dict[str, int] = {of["name"]: of["bytes"] for of in description["memory"]}
-        # Rows of bytes are what the caller calls them.
-        if self.shape.dispatch == "same":
-            self.received["payloads.x"] = self.received["payloads.x"].view(dtypes[self.shape.dtype])
+        # Rows travel as bytes.
+        for name, dtype in _rows(self.shape).items():
+            self.received[name] = self.received[name].view(dtype)
 
     @property
     def local_experts(self) -> range:
@@ -141,6 +141,14 @@ def _here(device: torch.device) -> Dict[str, Any]:
     letter = "a" if major >= 9 else ""
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
     return {"arch": f"sm_{major}{minor}{letter}", "multiprocessors": multiprocessors}
+
+
+def _rows(shape: Shape) -> Dict[str, torch.dtype]:
+    """What the rows are that arrive. Scales of mxfp8 are the bytes of exponents."""
+    if shape.dispatch == "same":
+        return {"payloads.x": dtypes[shape.dtype]}
+    scales = torch.float32 if shape.dispatch == "fp8" else torch.uint8
+    return {"payloads.x": torch.float8_e4m3fn, "payloads.scales": scales}
 
 
 class _DLTensor(ctypes.Structure):

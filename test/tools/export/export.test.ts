@@ -6,7 +6,15 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, test, vi } from 'vitest';
 import { heddle } from '../../../src/cli/program.js';
 import { families, familyNamed } from '../../../src/moe/families/index.js';
-import { ExpertParallel, emptyTensor, row } from '../../../src/moe/index.js';
+import {
+  ExpertParallel,
+  ExpertsMlp,
+  ExpertsPlan,
+  emptyTensor,
+  type MlpWeights,
+  row,
+  tensorFrom,
+} from '../../../src/moe/index.js';
 import type { Layer } from '../../../src/moe/layer/index.js';
 import { World } from '../../../src/net/world/index.js';
 import { type Exported, exportPlan, type LaunchPlan } from '../../../src/tools/export/index.js';
@@ -138,6 +146,53 @@ describe('a host that knows only the plan', () => {
     });
   });
 });
+
+test.each(['experts', 'plan'] as const)(
+  'experts of a plan make what ExpertsMlp makes, weighting by %s',
+  async (weighting) => {
+    const family = familyNamed('one-sided');
+    const given = { ranks: 2, tokens: 5, hidden: 64, experts: 4, topk: 2, weighting, ...few };
+    const asked = familyShape(family, given, { split: false, sms: null, multiprocessors: 4 });
+    const experts = { inner: 64, weights: 'bf16', activation: 'swiglu', biases: true } as const;
+    const made = await exportPlan(family, asked, '0.0.0', { capability: [8, 0], experts });
+    const plan = JSON.parse(JSON.stringify(made.plan)) as LaunchPlan;
+    const { layer } = plan;
+    await World.local({ ranks: 2, device: 'sim' }, async (world) => {
+      const { device, rank } = world;
+      const stream = device.createStream();
+      const random = (name: string, i: number, shape: readonly number[]) => {
+        const count = shape.reduce((product, extent) => product * extent, 1);
+        const values = Array.from({ length: count }, (_, n) => Math.sin(n * (i + 2) + rank) / 8);
+        return [name, tensorFrom(device, stream, values, 'bf16', shape)] as const;
+      };
+      const weights = Object.fromEntries(plan.weights!.map(({ name, shape }, i) => random(name, i, shape)));
+      const at = Object.fromEntries(Object.entries(weights).map(([name, { data }]) => [name, data]));
+      const host = await PlanHost.create(world, { ...made, plan }, at);
+      const ep = await ExpertParallel.create(world, {
+        ...layer,
+        payloads: { x: row('bf16', 64) },
+        output: row('bf16', 64),
+        weighting,
+      });
+      const sorted = await ExpertsPlan.create(ep);
+      const mlp = await ExpertsMlp.create(ep, sorted, weights as unknown as MlpWeights);
+      for (const [i, tokens] of [5, 0, 3].entries()) {
+        const source = makeSources(layer, [tokens, 5 - tokens], i + 1)[rank]!;
+        const theirs = host.round(source, stream);
+        const own = emptyTensor(device, 'bf16', [source.tokens, 64]);
+        const { tokens: _, ...inputs } = source;
+        const received = ep.dispatch(inputs, stream);
+        sorted.plan(received, stream);
+        mlp.run(received, stream);
+        ep.combine(own, stream, mlp.made ?? undefined);
+        const [mine, others] = [own.data, theirs].map((from) => stream.copyOut(from, own.bytes));
+        expect(await others).toEqual(await mine);
+        if (source.tokens > 0) expect(new Set(await mine).size).toBeGreaterThan(64);
+      }
+      await ep.dispose();
+    });
+  },
+);
 
 const folder = mkdtempSync(join(tmpdir(), 'heddle-export-'));
 afterAll(() => rmSync(folder, { recursive: true }));

@@ -1,4 +1,4 @@
-/** A host that knows nothing but a launch plan and its kernels by name: rounds whose experts give back what they get. */
+/** A host that knows nothing but a launch plan and its kernels by name: rounds whose experts are the plan's, or give back what they get. */
 import type { Launcher, Stream } from '../../../src/gpu/index.js';
 import { bytesOf } from '../../../src/moe/index.js';
 import type { Bits, Source } from '../../../src/moe/layer/index.js';
@@ -17,7 +17,12 @@ export class PlanHost {
     this.#launchers = launchers;
   }
 
-  static async create(world: World, { plan, kernels }: Exported): Promise<PlanHost> {
+  /** `weights`: addresses of those that the plan names. */
+  static async create(
+    world: World,
+    { plan, kernels }: Exported,
+    weights: Readonly<Record<string, number>> = {},
+  ): Promise<PlanHost> {
     const { device, rank } = world;
     const windows = new Map(
       await Promise.all(
@@ -37,7 +42,12 @@ export class PlanHost {
         const launcher = program.launcher({ grid, block, rank });
         for (const { name, value } of parameters) {
           if (value.from === 'window') launcher.setWindow(name, windows.get(value.window)!);
-          if (value.from === 'buffer') launcher.set(name, buffers.get(value.buffer)!.address);
+          if (value.from === 'own')
+            launcher.set(name, windows.get(value.window)!.own.address + (value.offset ?? 0));
+          if (value.from === 'buffer')
+            launcher.set(name, buffers.get(value.buffer)!.address + (value.offset ?? 0));
+          if (value.from === 'weights') launcher.set(name, weights[value.weights]!);
+          if (value.from === 'constants') launcher.set(name, value.values[rank]!);
           if (value.from === 'limit') launcher.set(name, 10_000_000);
           if (value.from === 'constant') launcher.set(name, value.value);
         }
