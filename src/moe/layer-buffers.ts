@@ -10,14 +10,13 @@
  * | the plan | combine, also the one of a peer that pulls | the next layer's plan | it is behind a dispatch whose receive awaited the peers' next dispatch, which they enqueue behind their combine |
  * | rows that experts made | as the plan | the next layer's second product | as the plan |
  * | rows between products | the second product | the next layer's first product | it is behind the plan; what begins ahead of `awaitPrevious` reads weights only |
- * | rows of the shared expert | its second product | the next layer's first | all of them are on one stream |
+ * | rows of the shared expert | its second product | the next layer's first | it is on the caller's stream, or behind it, and that stream has awaited the one before |
  */
 import { ArgumentError, DisposedError } from '../base/errors.js';
 import { type Event, requireStream, type Stream } from '../gpu/index.js';
 import { World } from '../net/world/index.js';
 import { expertsShapeOf } from './experts/experts-options.js';
 import { ExpertsPlan } from './experts/experts-plan.js';
-import { mostBeside, multiprocessorsBeside } from './experts/index.js';
 import { layerMemory } from './moe-memory.js';
 import { type LayerBuffersOptions, type LayerPlan, setPlanOf } from './moe-options.js';
 import { ExpertParallel } from './rounds/expert-parallel.js';
@@ -34,7 +33,7 @@ export interface Lane {
   readonly scratch: Scratch;
   /** That of the shared expert, which runs beside the others. */
   readonly sharedScratch: Scratch;
-  /** Where shared experts run: beside the others, on a stream of their own; null where they run on the caller's. */
+  /** Where the shared expert of few tokens runs: beside the others; null where it runs on the caller's stream. */
   readonly beside: Beside | null;
 }
 
@@ -43,7 +42,6 @@ export interface Beside {
   readonly stream: Stream;
   readonly begun: Event;
   readonly done: Event;
-  readonly sms: number;
 }
 
 /** The inside of a set, for its layers. */
@@ -101,7 +99,7 @@ export class LayerBuffers {
       const made = await everywhere(world, 'creating LayerBuffers', async () => {
         const lanes: Lane[] = [];
         for (const received of ep.views) lanes.push(await laneOf(world, ep, received, plan, keep));
-        const second = lanes.length === 1 ? null : besideOf(world, keep, world.device.multiprocessors);
+        const second = lanes.length === 1 ? null : besideOf(world, keep);
         return { lanes, second };
       });
       return new LayerBuffers({ world, plan, ep, ...made }, undo);
@@ -147,24 +145,21 @@ async function laneOf(
   world: World,
   ep: ExpertParallel,
   received: Received,
-  { model, overlap, maxTokens, planned }: LayerPlan,
+  { model, overlap, planned }: LayerPlan,
   keep: Keep,
 ): Promise<Lane> {
   const of = { world, shape: ep.shape, received };
   const plan = keep(await ExpertsPlan.create(of, planned(world.ranks)));
   const scratch = keep(new Scratch(world.device));
   const sharedScratch = keep(new Scratch(world.device));
-  const runsBeside = model.sharedInner !== undefined && overlap && maxTokens <= mostBeside;
-  const { multiprocessors } = world.device;
-  const beside = runsBeside ? besideOf(world, keep, multiprocessorsBeside(maxTokens, multiprocessors)) : null;
+  const beside = model.sharedInner !== undefined && overlap ? besideOf(world, keep) : null;
   return { received, plan, scratch, sharedScratch, beside };
 }
 
-function besideOf({ device }: World, keep: Keep, sms: number): Beside {
+function besideOf({ device }: World, keep: Keep): Beside {
   return {
     stream: keep(device.createStream()),
     begun: keep(device.createEvent()),
     done: keep(device.createEvent()),
-    sms,
   };
 }

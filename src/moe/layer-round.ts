@@ -1,7 +1,7 @@
 /** The rounds of one layer in one lane of its buffers: their stages, in order. Each enqueues by itself, which benchmarks make use of. */
-import { inRange, type Stream } from '../gpu/index.js';
+import type { Stream } from '../gpu/index.js';
 import type { ExpertsPlan } from './experts/experts-plan.js';
-import { DenseMlp, ExpertsMlp } from './experts/mlp.js';
+import { ExpertsMlp } from './experts/mlp.js';
 import type { BuffersInside, Keep, Lane } from './layer-buffers.js';
 import type { LayerPlan, MoeLayerOptions } from './moe-options.js';
 import type { ExpertParallel } from './rounds/expert-parallel.js';
@@ -9,13 +9,14 @@ import type { Dispatched } from './rounds/in-flight.js';
 import type { LayerTable } from './rounds/layer-table.js';
 import type { Tensor } from './rounds/tensor.js';
 import { Router } from './router/index.js';
+import { SharedExpert } from './shared-expert.js';
 
 /** What the layer brings: its weights, bound to the lane's memory. */
 interface Own {
   readonly router: Router;
   readonly experts: ExpertsMlp;
   /** Null where the model has no shared expert. */
-  readonly shared: DenseMlp | null;
+  readonly shared: SharedExpert | null;
 }
 
 export class LayerRound {
@@ -23,7 +24,7 @@ export class LayerRound {
   readonly plan: ExpertsPlan;
   readonly router: Router;
   readonly experts: ExpertsMlp;
-  readonly shared: DenseMlp | null;
+  readonly shared: SharedExpert | null;
   readonly #lane: Lane;
   readonly #table: LayerTable;
   #sent: Dispatched | null = null;
@@ -43,47 +44,20 @@ export class LayerRound {
     { world, ep }: BuffersInside,
     lane: Lane,
     table: LayerTable,
-    { model, maxTokens, gemm }: LayerPlan,
+    layer: LayerPlan,
     weights: Pick<MoeLayerOptions, 'router' | 'experts' | 'sharedExperts'>,
     keep: Keep,
   ): Promise<LayerRound> {
-    const { scratch, sharedScratch, plan, received, beside } = lane;
+    const { model, maxTokens, gemm } = layer;
+    const { scratch, plan, received } = lane;
     const { activation = 'swiglu' } = model;
-    const { sharedExperts } = weights;
     const router = keep(await Router.create(world, model, weights.router, maxTokens, scratch));
     const of = { world, shape: ep.shape, received };
     const how = { activation, gemm, scratch };
     const experts = keep(await ExpertsMlp.create(of, plan, { ...weights.experts, ...how }));
-    const sms = beside === null ? {} : { sms: beside.sms };
-    const shared =
-      sharedExperts === undefined
-        ? null
-        : keep(
-            await DenseMlp.create(world.device, {
-              ...{ ...sharedExperts, ...sms, maxTokens, scratch: sharedScratch },
-            }),
-          );
+    const { sharedExperts } = weights;
+    const shared = sharedExperts ? await SharedExpert.create(world, lane, layer, sharedExperts, keep) : null;
     return new LayerRound(ep, lane, table, { router, experts, shared });
-  }
-
-  /** Enqueues the shared expert, into `out`. The caller's stream goes on. */
-  beginShared(x: Tensor, out: Tensor, stream: Stream): void {
-    const { shared } = this;
-    if (shared === null) return;
-    const { beside } = this.#lane;
-    const own = beside?.stream ?? stream;
-    if (beside !== null) {
-      stream.record(beside.begun);
-      own.wait(beside.begun);
-    }
-    inRange('shared', own, () => shared.run(x, out, x.shape[0]!, own));
-    if (beside !== null) own.record(beside.done);
-  }
-
-  /** What is enqueued behind this finds what the shared expert made. */
-  endShared(stream: Stream): void {
-    const { beside } = this.#lane;
-    if (this.shared !== null && beside !== null) stream.wait(beside.done);
   }
 
   /** Routes the tokens and sends their rows. */

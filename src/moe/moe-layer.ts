@@ -263,7 +263,7 @@ export class MoeLayer {
     };
     const begin = (n: number): void => {
       const { x, out } = chunks[n]!;
-      roundOf(n).beginShared(x, out, on(n));
+      roundOf(n).shared?.begin(x, out, on(n));
       roundOf(n).begin(x, on(n));
     };
     const receive = (n: number): void => inOrder(n, () => roundOf(n).receive(on(n)));
@@ -276,7 +276,7 @@ export class MoeLayer {
     for (let n = 0; n < ahead; n++) receive(n);
     for (const [n, { out }] of chunks.entries()) {
       roundOf(n).runExperts(on(n));
-      roundOf(n).endShared(on(n));
+      roundOf(n).shared?.end(on(n));
       inOrder(n, () => roundOf(n).finish(out, on(n)));
       if (n + ahead >= chunks.length) continue;
       begin(n + ahead);

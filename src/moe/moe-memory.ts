@@ -2,7 +2,7 @@
 
 import { requireInteger } from '../base/errors.js';
 import { expertsShapeOf } from './experts/experts-options.js';
-import { evenRows, rowsOfPlan, sortsRows, sumsOfParts } from './experts/index.js';
+import { evenRows, rowsOfForms, rowsOfPlan, sortsRows, sumsOfParts } from './experts/index.js';
 import { cublasRows } from './experts/mlp-cublas.js';
 import { hopperRows } from './experts/mlp-hopper.js';
 import type { RowsOf } from './experts/products.js';
@@ -25,7 +25,14 @@ export function layerMemory(
   const routes = ranks * maxTokens * model.topK;
   const { hidden, inner, sharedInner } = model;
   const takesPlans = options.weighting === 'plan';
-  /** The bytes of the rows of its own that an MLP has for each row: what its products allocate. */
+  const dtype = weights === 'fp8' ? 'e4m3' : 'bf16';
+  const chip = { kind: 'cuda', multiprocessors: usualMultiprocessors } as const;
+  /** The bytes of the sums of parts that an MLP has for each row. */
+  const sumsOf = (of: 'plan' | 'all', experts: number, rows: number, inner: number): number =>
+    (of === 'plan' && gemm === 'cublas') || experts === 0
+      ? 0
+      : sumsOfParts({ of, experts, rows, hidden, inner, topK: model.topK, dtype, ...chip });
+  /** The bytes of the other rows of its own, of each: what its products allocate. */
   const bytesOfRow = (of: 'plan' | 'all', experts: number, evenly: number, inner: number): number => {
     let bytes = 0;
     const own: RowsOf['own'] = (columns, _, type = 'bf16') => {
@@ -34,22 +41,22 @@ export function layerMemory(
     };
     const rows = { hidden, inner, rows: 1, made: of === 'plan' ? own(hidden, '') : null, own };
     if (experts === 0) return bytes;
-    const dtype = weights === 'fp8' ? 'e4m3' : 'bf16';
     if (gemm === 'cublas' && of === 'plan') cublasRows(rows);
     else hopperRows(rows, dtype, !sortsRows({ of, rows: evenly }));
-    const chip = { kind: 'cuda', multiprocessors: usualMultiprocessors } as const;
-    const shape = { of, experts, rows: evenly, hidden, inner, topK: model.topK, dtype, ...chip } as const;
-    return bytes + (gemm === 'cublas' ? 0 : sumsOfParts(shape));
+    return bytes;
   };
-  const { count } = expertsOf(layer, rank);
-  const ofExperts = bytesOfRow('plan', count === 0 ? 0 : shape.experts, evenRows(layer), inner);
-  const ofShared = sharedInner === undefined ? 0 : bytesOfRow('all', 1, maxTokens, sharedInner);
+  const local = expertsOf(layer, rank).count === 0 ? 0 : shape.experts;
+  const even = evenRows(layer);
+  const ofExperts = bytesOfRow('plan', local, even, inner) + sumsOf('plan', local, even, inner);
+  const ofShared = (inner: number): number =>
+    maxTokens * bytesOfRow('all', 1, maxTokens, inner) +
+    Math.max(...rowsOfForms(maxTokens).map((rows) => rows * sumsOf('all', 1, rows, inner)));
   const own = (purpose: string, bytes: number): MemoryPart => ({ purpose, section: null, bytes });
   const parts = [
     own('router', maxTokens * 4 * (model.experts + 2 * model.topK)),
     own('plan', 4 * ((takesPlans ? 2 : 1) * routes + planned + 2 * shape.experts + 2)),
     own('rows of experts', planned * ofExperts),
-    own('shared expert', maxTokens * ofShared),
+    own('shared expert', sharedInner === undefined ? 0 : ofShared(sharedInner)),
   ];
   return useOf([...carrier.parts, ...parts.map((part) => ({ ...part, bytes: part.bytes * rounds }))]);
 }

@@ -11,6 +11,7 @@ import {
   readBits,
   type Tensor,
   tensorFrom,
+  wrap,
 } from '../../src/moe/index.js';
 import { type Bits, type MoeModel, type Placement, rebalance } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
@@ -54,6 +55,9 @@ async function createModel(world: World, stream: Stream, { chunks = 1, ...how }:
   return { buffers, all, forward, read, dispose };
 }
 
+const rowsOf = ({ data }: Tensor, first: number, rows: number): Tensor =>
+  wrap(data + 128 * first, 'bf16', [rows, 64]);
+
 function requireRight(outs: readonly (readonly Bits[])[]): void {
   for (const [n] of layers.entries())
     expect(
@@ -96,6 +100,37 @@ it.each<[string, string, How]>([
     requireRight(outs);
   },
 );
+
+test('few tokens and many take turns in one set, whose shared expert runs beside the others or before them', async () => {
+  const sim = SimMachine.create({ ranks, schedule: 'random', seed: '13', hostLines: false });
+  const steps = [
+    [2, 513, 65, 1],
+    [3, 1, 0, 1],
+  ] as const; // prettier-ignore
+  const inputs = makeLayer(
+    deep,
+    steps.map((own) => own.reduce((sum, tokens) => sum + tokens)),
+    40,
+  );
+  const outs = await World.local({ ranks, device: 'sim', sim }, async (world) => {
+    const stream = world.device.createStream();
+    const weights = placeWeights(world, stream, inputs);
+    const layer = await MoeLayer.create(world, { model: deep, maxTokens: 513, ...weights });
+    const own = inputs.routed[world.rank]!.x;
+    const x = tensorFrom(world.device, stream, own, 'bf16', [own.length / 64, 64], 'x');
+    const out = emptyTensor(world.device, 'bf16', x.shape, 'out');
+    let from = 0;
+    for (const tokens of steps[world.rank]!) {
+      layer.forward(rowsOf(x, from, tokens), rowsOf(out, from, tokens), stream);
+      from += tokens;
+    }
+    const bits = await readBits(out, stream);
+    await layer.dispose();
+    return bits;
+  });
+  expect(sim.findings.map(formatFinding)).toEqual([]);
+  expect(compareLayer(64, outs, plainLayer(inputs))).toMatchObject({ different: 0 });
+});
 
 test('a forward of all layers is captured, and replayed', async () => {
   const sim = SimMachine.create({ ranks, mode: 'checked', schedule: 'random', seed: '12', hostLines: false });

@@ -7,6 +7,7 @@ export {
   hopperKernels,
   mostBeside,
   multiprocessorsBeside,
+  rowsOfForms,
   sortsRows,
   sumsOfParts,
 } from './kernels/hopper/kernels.js';

@@ -165,7 +165,7 @@ async function partsOf(bench: Prepared, layer: MoeLayer) {
     'dispatch + combine': dispatchAndCombine,
     plan: await time(bench, [() => void plan.plan(received, stream)]),
     experts: await time(bench, [() => experts.run(received, stream)]),
-    ...(shared && { shared: await time(bench, [() => round.beginShared(x, out, stream)]) }),
+    ...(shared && { shared: await time(bench, [() => shared.begin(x, out, stream)]) }),
   };
   return { parts, rows: total, flops, bounds: layerBounds(bench, counts) };
 }
@@ -197,7 +197,7 @@ async function withNccl(bench: Prepared, layer: MoeLayer, communicator: NcclComm
     dispatch!,
     () => batch.runExperts(stream),
     combine!,
-    () => batch.beginShared(x, out, stream),
+    () => batch.shared?.begin(x, out, stream),
   ];
   const spread = await time(bench, steps, round.grouping);
   round.free();

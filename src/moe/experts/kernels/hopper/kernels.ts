@@ -20,6 +20,12 @@ export function multiprocessorsBeside(rows: number, all: number): number {
   return Math.max(1, Math.floor(rows <= groupRows ? all / 4 : all / 2));
 }
 
+/** The numbers of rows for which an expert that takes all of them has kernels of their own, the most first: up to each, rows are spread alike. */
+export const rowsOfForms = (most: number): readonly number[] => [
+  most,
+  ...[mostBeside, groupRows].filter((rows) => rows < most),
+];
+
 /**
  * A tile by the rows that an expert is likely to have. Few: weights are all that is read, and a unit has 64 rows. Many: as large as
  * registers allow, so that shared memory keeps up with the tensor cores. Where all units together leave half of the blocks
