@@ -109,7 +109,7 @@ test('few tokens and many take turns in one set, whose shared expert runs beside
   ] as const; // prettier-ignore
   const inputs = makeLayer(
     deep,
-    steps.map((own) => own.reduce((sum, tokens) => sum + tokens)),
+    steps.map((own) => own.reduce<number>((sum, tokens) => sum + tokens, 0)),
     40,
   );
   const outs = await World.local({ ranks, device: 'sim', sim }, async (world) => {

@@ -14,6 +14,7 @@ import { flags } from './flags.js';
 import type { OneSided } from './kit.js';
 import { prefetchRows, routeOf, tellRoutes } from './routes.js';
 import { sendRow } from './send-row.js';
+import { passesOver } from './window.js';
 
 export function dispatchKernel(o: OneSided) {
   const { shape, window } = o;
@@ -28,6 +29,7 @@ export function dispatchKernel(o: OneSided) {
         ...{ ...o.u, ...o.phases.dispatch, ...flags(o, 'dispatch'), COUNTS: shape.counts && !shape.split },
         ...{ SENT: sent, sendRow: sent.map((p) => sendRow(o, p)), prefetchRows: prefetchRows(o) },
         ...{ routeOf: routeOf(o), tellRoutes: tellRoutes(o), notePlaces: notePlaces(shape) },
+        TELLS: passesOver(shape),
       },
     },
     (g, { win, topkIds, topkWeights, rows, tokens, placing, limit }, u) => {
@@ -49,6 +51,12 @@ export function dispatchKernel(o: OneSided) {
       let patience = g.u32(0);
       if (!u.SPLIT) patience = u.patienceOf({ failure: mine.failure, limit });
 
+      if (u.TELLS) {
+        if (g.blockIdx.x === 0 && g.threadIdx.x < u.RANKS) {
+          const out = u.isOut({ mask, rank: g.threadIdx.x });
+          if (!out) g.store(win.at(g.threadIdx.x).brought.at(epoch % 2, g.rank), tokens);
+        }
+      }
       // The work is TURNS · PARTS pieces of rows; block b takes every gridDim-th, its teams in turn.
       const first = u.team.index() * g.gridDim.x + g.blockIdx.x;
       for (let piece = first; piece < u.TURNS * u.PARTS; piece += g.gridDim.x * u.TEAMS) {

@@ -16,7 +16,7 @@ import { pushRow, pushSum } from './push-row.js';
 import { pushScaled, sumScaled } from './scaled.js';
 import { sumPiece } from './sum-piece.js';
 import { receiveSums } from './sums.js';
-import { type OneSidedShape, sumsRoutes } from './window.js';
+import { type OneSidedShape, passesOver, sumsRoutes } from './window.js';
 
 /** The part of it that a launch does. */
 export type Half = 'both' | 'send' | 'recv';
@@ -69,7 +69,13 @@ export function pushKernel(o: OneSided, half: Half) {
       const stride = u.BLOCKS * u.TEAMS;
       const lag = u.AHEAD * stride;
       const first = u.team.index() * u.BLOCKS + g.blockIdx.x;
-      for (let step = first; step < pieces + lag; step += stride) {
+      // Lane r has what rank r brought; looked at behind the first piece, so that nothing waits for it.
+      let brought = tokens;
+      if (u.PASSES) {
+        if (u.SENDS) brought = u.broughtTo({ mine, mask, epoch, own: tokens });
+      }
+      let end = g.u32(pieces);
+      for (let step = first; step < end + lag; step += stride) {
         const piece = step - lag;
         const token = (piece / u.PARTS) * u.REPLICAS + (g.rank % u.REPLICAS);
         // Lane k holds route k of the token to add up, on its way while another is pushed.
@@ -83,7 +89,7 @@ export function pushKernel(o: OneSided, half: Half) {
           }
         }
         if (u.SENDS) {
-          if (step < pieces && sends) u.pushPiece({ win, mask, routes, piece: step, epoch });
+          if (step < end && sends) u.pushPiece({ win, mask, routes, piece: step, epoch });
         }
         if (u.SUMS) {
           if (step >= lag && token < tokens) {
@@ -92,6 +98,12 @@ export function pushKernel(o: OneSided, half: Half) {
               if (g.warp.any(patience[0] === 0)) patience[0] = g.u32(0);
             }
             u.sumPiece({ win, out, id, token, part: piece % u.PARTS, epoch, patience });
+          }
+        }
+        if (u.PASSES) {
+          const next = step + stride;
+          if (next < end) {
+            if (!g.warp.any(brought > (next / u.PARTS) * u.REPLICAS)) end = next;
           }
         }
       }
@@ -124,9 +136,28 @@ function using(o: OneSided, half: Half) {
     ...{ AHEAD: half === 'both' ? combine.ahead : 0, ROUNDED: rounding !== null },
     ...{ COUNTS: counts && sums, SHARES: o.u.SHARES && sums },
     ...{ pushPiece: pushPiece(o), receiveSums: receiveSums(o) },
+    ...{ PASSES: passesOver(o.shape), broughtTo: broughtTo(o) },
     sumPiece: rounding === null ? sumPiece(o, gatherPushed(o)) : sumScaled(o, rounding),
   };
 }
+
+/** The most tokens that this lane's ranks brought to the round. */
+const broughtTo = (o: OneSided) =>
+  device(
+    {
+      params: { mine: o.at.mine, mask: 'v16', epoch: 'u32', own: 'u32' },
+      returns: 'u32',
+      using: { ...o.u, ...o.phases.combine },
+    },
+    (g, { mine, mask, epoch, own }, u) => {
+      let most = own;
+      for (let rank = g.laneId; rank < u.RANKS; rank += 32) {
+        const out = u.isOut({ mask, rank });
+        if (!out) most = g.max(most, g.load(mine.brought.at(epoch % 2, rank)));
+      }
+      return most;
+    },
+  );
 
 /** Pushes one piece (a part of a token's row) to all ranks that sent the token here. */
 export function pushPiece(o: OneSided) {

@@ -11,6 +11,7 @@
  * | experts, weights, payloads | dispatch of every source | the owner's experts | where combine pulls, a source dispatches after its combine, whose head waited for the owner's combine, which is behind the owner's experts. Where it pushes, the source's combine, or its receive, awaited `released` |
  * | counts | the owner's dispatch, or the receive of a split one | the owner's experts | the owner's combine zeroes them between |
  * | present | dispatch of every source | the owner's pushing combine | rounds take turns with two halves: a source writes a half again behind the dispatch between, whose tail waited for the owner's, which is behind its combine |
+ * | brought | dispatch of every source | the owner's pushing combine | as `present` |
  * | output | the owner's experts, or weigh behind them | the sources' pulling combine, the owner's pushing one | the owner's next experts run behind its next dispatch, whose tail waited for the sources' dispatch, which is behind their combine |
  * | returned | the pushing combine of expert ranks | the source's combine | a peer's next pushing combine is behind its next dispatch, whose tail waited for the source's dispatch, which is behind the source's combine |
  * | sums | the combine of the other ranks of its group | the owner's combine | as `returned`: the group's next combine is behind its next dispatch, whose tail waited for the owner's, which is behind its combine |
@@ -61,6 +62,8 @@ export function oneSidedWindow(shape: OneSidedShape) {
     waited: waitedField(shape),
     /** [epoch & 1][source][token]: whether the slot holds a token, for a pushing combine. */
     present: field('u32', [pushed ? 2 : 0, ...slotShape(shape)]),
+    /** [epoch & 1][source]: how many tokens it brought, for a pushing combine that has much to pass over. */
+    brought: field('u32', [passesOver(shape) ? 2 : 0, ranks]),
     ...receivedSections(shape, !sumsRoutes(shape)),
     /** [expert rank][turn][row]: partial rows of this rank's share that came back, where combine pushes. */
     returned: field('v16', [pushed ? ranks : 0, turns, returnedVectors(shape)]),
@@ -81,6 +84,12 @@ export const pushes = ({ combine }: Pick<OneSidedShape, 'combine'>): boolean => 
 /** Whether the pushing combine itself makes the rows that travel, of the rows that experts left for the routes of a plan. */
 export const sumsRoutes = (shape: Pick<OneSidedShape, 'combine' | 'output'>): boolean =>
   shape.output.weighting === 'plan' && pushes(shape) && travelsAsItLies(shape);
+
+/** Whether a team of a pushing combine has several pieces of rows, which it passes over where no token is. */
+export const passesOver = (shape: OneSidedShape): boolean => {
+  const { blocks, parts, teams } = shape.combine;
+  return pushes(shape) && sharing(shape).turns * parts > blocks * teams;
+};
 
 /** Whether this rank's own rows come back as the others' do: those that combine makes on their way. */
 export const ownReturn = (shape: Pick<OneSidedShape, 'combine' | 'output'>): boolean =>
