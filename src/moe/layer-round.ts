@@ -28,6 +28,7 @@ export class LayerRound {
   readonly #lane: Lane;
   readonly #table: LayerTable;
   #sent: Dispatched | null = null;
+  #tokens = 0;
 
   private constructor(ep: ExpertParallel, lane: Lane, table: LayerTable, { router, experts, shared }: Own) {
     this.ep = ep;
@@ -63,6 +64,7 @@ export class LayerRound {
   /** Routes the tokens and sends their rows. */
   begin(x: Tensor, stream: Stream): void {
     const { router, ep } = this;
+    this.#tokens = x.shape[0]!;
     const inputs = { ...router.route(x, stream), payloads: { x } };
     if (ep.split) this.#sent = ep.dispatchSend(inputs, stream, this.#table);
     else ep.dispatch(inputs, stream, this.#table);
@@ -76,7 +78,7 @@ export class LayerRound {
   runExperts(stream: Stream): void {
     const { received } = this.#lane;
     this.plan.plan(received, stream);
-    this.experts.run(received, stream);
+    this.experts.run(received, stream, this.#tokens);
   }
 
   /** Brings the sums home: into `out`, or on top of what the shared expert left there. */

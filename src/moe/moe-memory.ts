@@ -2,7 +2,16 @@
 
 import { requireInteger } from '../base/errors.js';
 import { expertsShapeOf } from './experts/experts-options.js';
-import { evenRows, rowsOfForms, rowsOfPlan, sortsRows, sumsOfParts } from './experts/index.js';
+import {
+  evenRows,
+  fewRows,
+  groupRows,
+  rowsOfForms,
+  rowsOfPlan,
+  sizesOfPlan,
+  sortsRows,
+  sumsOfParts,
+} from './experts/index.js';
 import { cublasRows } from './experts/mlp-cublas.js';
 import { hopperRows } from './experts/mlp-hopper.js';
 import type { RowsOf } from './experts/products.js';
@@ -48,14 +57,15 @@ export function layerMemory(
   const local = expertsOf(layer, rank).count === 0 ? 0 : shape.experts;
   const even = evenRows(layer);
   const ofExperts = bytesOfRow('plan', local, even, inner) + sumsOf('plan', local, even, inner);
+  const ofFew = fewRows(shape) * sumsOf('plan', local, groupRows, inner);
   const ofShared = (inner: number): number =>
     maxTokens * bytesOfRow('all', 1, maxTokens, inner) +
     Math.max(...rowsOfForms(maxTokens).map((rows) => rows * sumsOf('all', 1, rows, inner)));
   const own = (purpose: string, bytes: number): MemoryPart => ({ purpose, section: null, bytes });
   const parts = [
     own('router', maxTokens * 4 * (model.experts + 2 * model.topK)),
-    own('plan', 4 * ((takesPlans ? 2 : 1) * routes + planned + 2 * shape.experts + 2)),
-    own('rows of experts', planned * ofExperts),
+    own('plan', 4 * ((takesPlans ? 2 : 1) * routes + planned + sizesOfPlan(shape))),
+    own('rows of experts', planned * ofExperts + ofFew),
     own('shared expert', sharedInner === undefined ? 0 : ofShared(sharedInner)),
   ];
   return useOf([...carrier.parts, ...parts.map((part) => ({ ...part, bytes: part.bytes * rounds }))]);

@@ -106,6 +106,7 @@ interface Reasons {
     | Of<'shuffles'>;
   'is for Heddle itself, and says so':
     | 'Circle.fail'
+    | 'ExpertsPlan.expandMany'
     | 'ExpertsPlan.requirePlanned'
     | 'LocalCircle.fail'
     | 'LocalCircle.waitOutside'

@@ -140,38 +140,42 @@ test.each<[string, number, RoutesOptions]>([
   expect(compareMlp(layer, 1, other, wide, capacity, actual!).different).toBeGreaterThan(0);
 });
 
-test.each<[string, number, number, RoutesOptions]>([
+const skewed: RoutesOptions = { router: { kind: 'zipf', exponent: 1 } };
+test.each<[string, number, number, RoutesOptions, number?]>([
   ['few rows an expert', 12, 128, {}],
-  [
-    'many, and an expert with most of them, with biases',
-    ...([70, 256, { router: { kind: 'zipf', exponent: 1 }, holes: 0.2 }] as const),
-  ],
-])('weights of e4m3 give what the reference gives of them: %s', async (_, maxTokens, inner, routes) => {
-  const hidden = 256;
-  const of: Layer = {
-    ...shapeOfRounds({ ...shape, maxTokens, hidden }),
-    ...{ weights: true, counts: false },
-  };
-  const { layer, sources } = inE4m3(of, makeSources(of, maxTokens, 6, routes));
-  const kind = maxTokens === 12 ? {} : ({ activation: 'clamped-swiglu', biases: true } as const);
-  const scaled = [4, 5, 6].map((seed) =>
-    ofKind(makeScaledMlp(hidden, inner, seed), { hidden, ...kind }, seed),
-  );
-  const received = reference.dispatch(layer, sources, 1);
-  const [actual] = await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
-    const stream = device.createStream();
-    const placed = placeReceived(device, stream, layer, received);
-    await stream.synchronize();
-    return runMlp({ world: { device, rank: 1 }, shape: layer, received: placed }, scaled, {}, 2);
-  });
-  const capacity = layer.ranks * maxTokens * layer.topK;
-  expect(compareMlp(layer, 1, received, scaled, capacity, actual!)).toMatchObject({ different: 0 });
-  // Each scale of weights counts.
-  for (const part of ['gateUpScales', 'downScales'] as const) {
-    const other = scaled.map((matrices) => ({ ...matrices, [part]: matrices[part].slice().fill(1, 0, 1) }));
-    expect(compareMlp(layer, 1, received, other, capacity, actual!).different).toBeGreaterThan(0);
-  }
-});
+  ['many, and an expert with most of them, with biases', 70, 256, { ...skewed, holes: 0.2 }],
+  ['few where many could come', 70, 256, { ...skewed, holes: 0.9 }, 4],
+  ['many, where this rank brought few tokens', 70, 256, { router: { kind: 'one-rank', target: 1 } }, 4],
+])(
+  'weights of e4m3 give what the reference gives of them: %s',
+  async (_, maxTokens, inner, routes, tokens) => {
+    const hidden = 256;
+    const of: Layer = {
+      ...shapeOfRounds({ ...shape, maxTokens, hidden }),
+      ...{ weights: true, counts: false },
+    };
+    const { layer, sources } = inE4m3(of, makeSources(of, maxTokens, 6, routes));
+    const kind = maxTokens === 12 ? {} : ({ activation: 'clamped-swiglu', biases: true } as const);
+    const scaled = [4, 5, 6].map((seed) =>
+      ofKind(makeScaledMlp(hidden, inner, seed), { hidden, ...kind }, seed),
+    );
+    const received = reference.dispatch(layer, sources, 1);
+    const [actual] = await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
+      const stream = device.createStream();
+      const placed = placeReceived(device, stream, layer, received);
+      await stream.synchronize();
+      const how = tokens === undefined ? {} : { tokens };
+      return runMlp({ world: { device, rank: 1 }, shape: layer, received: placed }, scaled, {}, 2, how);
+    });
+    const capacity = layer.ranks * maxTokens * layer.topK;
+    expect(compareMlp(layer, 1, received, scaled, capacity, actual!)).toMatchObject({ different: 0 });
+    // Each scale of weights counts.
+    for (const part of ['gateUpScales', 'downScales'] as const) {
+      const other = scaled.map((matrices) => ({ ...matrices, [part]: matrices[part].slice().fill(1, 0, 1) }));
+      expect(compareMlp(layer, 1, received, other, capacity, actual!).different).toBeGreaterThan(0);
+    }
+  },
+);
 
 describe.each(['mma.sync', 'wgmma'] as const)('no row is read that no route needs, by %s', (instructions) => {
   /** On the checked machine, which reports reads of what nobody wrote: rows that no route needs, and those between GEMMs. */

@@ -91,7 +91,8 @@ export const expertsKernels = memoized(({ shape, ...chip }: { readonly shape: Ex
   const [sorting, moving] = [planSpread(shape, chip), rowsSpread(shape, chip)];
   return {
     plan: { kernel: expertsPlanKernel(shape, sorting), ...sorting },
-    expand: { kernel: expandKernel(shape, moving), ...moving },
+    expand: { kernel: expandKernel(shape, moving, null), ...moving },
+    expandMany: { kernel: expandKernel(shape, moving, 'few'), ...moving },
     reduce: { kernel: reduceKernel(shape, moving), ...moving },
   };
 });

@@ -29,7 +29,14 @@ import {
   wrap,
 } from '../rounds/tensor.js';
 import { type ExpertsPlanOptions, expertsKernels, expertsShapeOf, notPlanned } from './experts-options.js';
-import { type ExpertsShape, keepsWeights, rowsOfPlan, slotsOf } from './kernels/shape.js';
+import {
+  type ExpertsShape,
+  fewRows,
+  keepsWeights,
+  rowsOfPlan,
+  sizesOfPlan,
+  slotsOf,
+} from './kernels/shape.js';
 
 /** The ExpertParallel whose rows are planned: an ExpertParallel. */
 export interface Receiving<P extends string = string> {
@@ -82,6 +89,7 @@ export class ExpertsPlan<P extends string = string> {
   readonly planned: PlannedRows;
   readonly #of: Receiving<P>;
   readonly #experts: number;
+  readonly #shape: ExpertsShape;
   readonly #memory: Buffers;
   readonly #sites: Sites;
   #wasPlanned = false;
@@ -92,6 +100,7 @@ export class ExpertsPlan<P extends string = string> {
     this.form = shape.form;
     this.#of = of;
     this.#experts = expertsOf(of.shape, of.world.rank).count;
+    this.#shape = shape;
     this.#memory = memory;
     this.#sites = sites;
     const { sizes, routes, scatter, weights = null } = memory;
@@ -118,14 +127,15 @@ export class ExpertsPlan<P extends string = string> {
     const launch = ({ blocks, threads }: { readonly blocks: number; readonly threads: number }) => ({
       ...{ grid: blocks, block: threads, programmatic: true, rank },
     });
-    const [plan, expand, reduce] = await Promise.all([
+    const [plan, expand, expandMany, reduce] = await Promise.all([
       callSite(device, kernels.plan.kernel, launch(kernels.plan)),
       callSite(device, kernels.expand.kernel, launch(kernels.expand)),
+      fewRows(shape) === 0 ? null : callSite(device, kernels.expandMany.kernel, launch(kernels.expandMany)),
       callSite(device, kernels.reduce.kernel, launch(kernels.reduce)),
     ]);
     const routes = [sharing(layer).groups, layer.maxTokens, layer.topK];
     const memory: Buffers = emptyTensors(device, {
-      sizes: ['u32', [2 * shape.experts + 2], 'sizes of experts'],
+      sizes: ['u32', [sizesOfPlan(shape)], 'sizes of experts'],
       routes: ['i32', [rowsOfPlan(shape)], 'routes of rows'],
       scatter: ['i32', routes, 'rows of routes'],
       ...(keepsWeights(layer) ? { weights: ['f32', routes, 'weights of routes'] as const } : {}),
@@ -140,11 +150,13 @@ export class ExpertsPlan<P extends string = string> {
       plan.set.kept(0, memory.weights.data);
     }
     const payloads: Readonly<Record<string, Tensor>> = received.payloads;
-    for (const [p, { name }] of layer.payloads.entries()) expand.set.from(p, payloads[name]!.data);
+    for (const [p, { name }] of layer.payloads.entries())
+      for (const site of [expand, expandMany]) site?.set.from(p, payloads[name]!.data);
+    expandMany?.set.many(0, memory.sizes.data + 4 * (sizesOfPlan(shape) - 1));
     reduce.set.ids(received.experts.data);
     if (received.weights !== null) reduce.set.weights(0, received.weights.data);
     reduce.set.to(received.output.data);
-    return new ExpertsPlan(of, shape, memory, { plan, expand, reduce });
+    return new ExpertsPlan(of, shape, memory, { plan, expand, expandMany, reduce });
   }
 
   /**
@@ -164,9 +176,9 @@ export class ExpertsPlan<P extends string = string> {
     if (this.#disposed) throw new DisposedError('this ExpertsPlan');
     if (!this.#wasPlanned) throw notPlanned('sizes');
     const { sizes } = this.#memory;
-    const bytes = await stream.copyOut(sizes.data, sizes.bytes);
-    const words = new Uint32Array(bytes.buffer, bytes.byteOffset, sizes.bytes / 4);
-    const end = words.length - 2;
+    const end = 2 * this.#shape.experts;
+    const bytes = await stream.copyOut(sizes.data, 4 * (end + 2));
+    const words = new Uint32Array(bytes.buffer, bytes.byteOffset, end + 2);
     const offsets = words.slice(end - this.#experts, end + 1);
     return {
       ...{ counts: words.slice(0, this.#experts), offsets },
@@ -184,10 +196,33 @@ export class ExpertsPlan<P extends string = string> {
     stream: Stream,
     scatter?: Tensor,
   ): void {
+    this.#expand(this.#sites.expand, received, to, stream, scatter);
+  }
+
+  /** Expands unless the last plan found few rows. @internal */
+  expandMany(received: Received<P>, to: Readonly<Partial<Record<P, Tensor>>>, stream: Stream): void {
+    this.#expand(this.#sites.expandMany!, received, to, stream);
+  }
+
+  /** The counts of a plan for kernels that take few rows, and for those that take many: zeros for one of them. Null where it makes none. @internal */
+  get byRows(): { readonly few: Tensor; readonly many: Tensor; readonly rows: number } | null {
+    const rows = fewRows(this.#shape);
+    if (rows === 0) return null;
+    const { experts } = this.#shape;
+    const words = (first: number) => wrap(this.#memory.sizes.data + 4 * first, 'u32', [this.#experts]);
+    return { few: words(2 * experts + 2), many: words(3 * experts + 2), rows };
+  }
+
+  #expand(
+    { set, launch }: Expanding,
+    received: Received<P>,
+    to: Readonly<Partial<Record<P, Tensor>>>,
+    stream: Stream,
+    scatter?: Tensor,
+  ): void {
     this.#require('expand', received, stream);
     requireObject('to', to, 'tensors by the names of payloads');
     const { payloads } = this.#of.shape;
-    const { set, launch } = this.#sites.expand;
     const arrived: Readonly<Record<string, Tensor>> = received.payloads;
     for (const name in to) {
       if (Object.hasOwn(arrived, name)) continue;
@@ -291,8 +326,12 @@ export class ExpertsPlan<P extends string = string> {
 }
 
 type Kernels = ReturnType<typeof expertsKernels>;
+type Expanding = CallSite<Kernels['expand' | 'expandMany']['kernel']['params']>;
 type Sites = {
-  readonly [K in keyof Kernels]: CallSite<Kernels[K]['kernel']['params']>;
+  readonly [K in Exclude<keyof Kernels, 'expandMany'>]: CallSite<Kernels[K]['kernel']['params']>;
+} & {
+  /** Null where the plan tells few rows from many by nothing. */
+  readonly expandMany: Expanding | null;
 };
 
 interface Buffers extends Readonly<Record<'sizes' | 'routes' | 'scatter', OwnedTensor>> {

@@ -11,13 +11,16 @@ export {
   sortsRows,
   sumsOfParts,
 } from './kernels/hopper/kernels.js';
+export { groupRows } from './kernels/hopper/shape.js';
 export { rowsToFp8, rowsToFp8Kernel } from './kernels/rows-to-fp8.js';
 export {
   type ExpertsShape,
   evenRows,
+  fewRows,
   mostLocalExperts,
   routesOf,
   rowsOfPlan,
+  sizesOfPlan,
   slotsOf,
 } from './kernels/shape.js';
 export { mlpParts } from './mlp.js';

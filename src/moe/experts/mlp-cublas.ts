@@ -42,20 +42,20 @@ export async function cublasProducts(of: ProductsOf): Promise<Products> {
   const up = { weights: weights.gateUp.data, to: both.data, inputs: hidden, outputs: 2 * inner };
   const back = { from: between.data, weights: weights.down.data, inputs: inner, outputs: hidden };
   let multiply: Multiply = () => {};
-  const sorted = made === null ? null : { rows: made, scales: null };
+  const sorted = made === null ? null : { rows: made, scales: null, unlessFew: false };
   const products: Products = {
     instructions: 'cublas',
     rowUnit: 1,
     sorted,
     take(count) {
-      if (typeof count !== 'number') multiply = byExpert(cublas, routed!, count);
-      else {
+      if (routed !== null) multiply = byExpert(cublas, routed, count);
+      else if (typeof count === 'number') {
         multiply = (all, stream) => cublas.multiply({ ...all, rows: count }, stream);
         swiglu.set.count(0, count);
       }
     },
     widen(from, stream) {
-      multiply({ ...up, from: from.data }, stream as CudaStream);
+      multiply({ ...up, from: (made ?? from).data }, stream as CudaStream);
       swiglu.launch(stream);
     },
     narrow(to, stream) {

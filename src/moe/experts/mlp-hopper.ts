@@ -1,12 +1,13 @@
 /**
  * An MLP by Heddle's kernels for Hopper's tensor cores: two launches; rows of a plan are sorted before where there are many. Where
- * blocks share units, another launch behind each adds up what they leave.
+ * blocks share units, another launch behind each adds up what they leave. Kernels for few rows stand by where there may be many.
  */
 import { type CallSite, callSite, type LaunchShape, type Stream } from '../../gpu/index.js';
 import { type Dtype, scaleBlock } from '../layer/index.js';
 import { type Tensor, wrap } from '../rounds/tensor.js';
 import { hopperThreads } from './kernels/hopper/kernel.js';
 import { addingThreads, hopperKernels } from './kernels/hopper/kernels.js';
+import { groupRows } from './kernels/hopper/shape.js';
 import { rowsToFp8 } from './kernels/rows-to-fp8.js';
 import { mlpShapeOf, type Products, type ProductsOf, type RowsOf } from './products.js';
 
@@ -51,55 +52,105 @@ async function rounding(
 
 /** Null where the GPU is no Hopper, or where rows are e4m3 and weights are not. */
 export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
-  const { device, hidden, inner, rows, sms, weights, routed } = of;
+  const { device, weights, routed } = of;
   const scaled = weights.gateUp.dtype === 'e4m3';
   const alike = routed === null || (routed.scales !== null) === scaled;
   if (device.capability[0] !== 9 || !alike) return null;
   const multiprocessors = device.kind === 'sim' ? simulated : device.multiprocessors;
-  const blocks = Math.min(multiprocessors, sms ?? multiprocessors);
-  const kernels = hopperKernels(mlpShapeOf(of, scaled ? 'e4m3' : 'bf16', multiprocessors));
+  const mlp = mlpShapeOf(of, scaled ? 'e4m3' : 'bf16', multiprocessors);
+  const kernels = hopperKernels(mlp);
+  const memory = hopperRows(of, weights.gateUp.dtype, kernels.gathers);
+  const { rounded } = memory;
+  const sorted = memory.sorted && { ...memory.sorted, unlessFew: false };
+  const round = rounded && (await rounding(of, rounded));
+  const usual = await formOf(of, kernels, memory, multiprocessors);
+  // Where few rows come instead of many, other kernels are faster. Both are launched, and what the plan counted says who has work.
+  const { byRows = null } = routed?.plan ?? {};
+  const few =
+    byRows &&
+    (await formOf(
+      { ...of, rows: byRows.rows },
+      hopperKernels({ ...mlp, rows: groupRows }),
+      { ...memory, sorted: null },
+      multiprocessors,
+    ));
+  few?.count(byRows!.few);
+  let taken = 0;
+  let mayBeFew = false;
+  return {
+    instructions: 'wgmma',
+    rowUnit: kernels.rowUnit,
+    sorted,
+    take(count) {
+      const tokens = typeof count === 'number' ? count : null;
+      if (routed === null) {
+        taken = tokens ?? 0;
+        usual.take(taken);
+      } else {
+        mayBeFew = few !== null && tokens !== null && tokens <= routed.fewTokens;
+        usual.count(mayBeFew ? byRows!.many : routed.plan.planned.counts);
+        if (sorted !== null) sorted.unlessFew = mayBeFew;
+      }
+    },
+    widen(from, stream) {
+      if (mayBeFew) few!.widen(from, stream);
+      usual.widen(sorted?.rows ?? (round === null ? from : round(from, taken, stream)), stream);
+    },
+    narrow(to, stream) {
+      if (mayBeFew) few!.narrow(to, stream);
+      usual.narrow(to, stream);
+    },
+  };
+}
+
+/** Both products by kernels for about as many rows. */
+async function formOf(
+  of: ProductsOf,
+  kernels: HopperKernels,
+  { between, sorted, rounded }: ReturnType<typeof hopperRows>,
+  multiprocessors: number,
+) {
+  const { hidden, inner, rows, sms, weights, routed } = of;
   const launch = {
-    grid: blocks,
+    grid: Math.min(multiprocessors, sms ?? multiprocessors),
     block: hopperThreads,
     // One that takes all rows may lie before the receive of a split phase, which begins early, and then finds only what came
     // before a launch that is not programmatic.
     programmatic: routed !== null,
     rank: 0,
   };
-  const { between, sorted, rounded } = hopperRows(of, weights.gateUp.dtype, kernels.gathers);
-  const round = rounded && (await rounding(of, rounded));
   const [up, down] = await Promise.all([
     productOf(of, launch, kernels, 'gateUp'),
     productOf(of, launch, kernels, 'down'),
   ]);
   up.makes.set.to(between.rows.data);
   down.gemm.set.rows(0, { address: between.rows.data, extents: [rows, inner] });
-  if (scaled) {
-    up.makes.set.toScales(0, between.scales!.data);
-    down.gemm.set.rowScales(0, between.scales!.data);
+  if (between.scales !== null) {
+    // Sums of parts have no scales; what adds them up gives rows theirs.
+    up.makes.set.toScales(0, between.scales.data);
+    down.gemm.set.rowScales(0, between.scales.data);
     const arrived = sorted?.scales ?? routed?.scales ?? rounded?.scales;
     if (arrived) up.gemm.set.rowScales(0, arrived.data);
   }
   if (kernels.gathers) up.gemm.set.routes(0, routed!.plan.planned.routes.data);
-  let taken = 0;
+  const sites = [...up.sites, ...down.sites];
   return {
-    instructions: 'wgmma',
-    rowUnit: kernels.rowUnit,
-    sorted,
-    take(count) {
-      if (routed !== null) return;
-      taken = typeof count === 'number' ? count : 0;
-      for (const { set } of [...up.sites, ...down.sites]) set.count(0, taken);
+    /** Has the plan's rows be those that these words count. */
+    count(counts: Tensor): void {
+      for (const { set } of sites) set.counts(0, counts.data);
     },
-    widen(from, stream) {
-      const came = round === null ? from : round(from, taken, stream);
+    /** Has so many rows be all there are. */
+    take(rows: number): void {
+      for (const { set } of sites) set.count(0, rows);
+    },
+    widen(from: Tensor, stream: Stream): void {
       // No rows are no tensor: then any will do, for nobody looks at it.
-      const [address, count] = came.shape[0] === 0 ? [weights.gateUp.data, 1] : [came.data, came.shape[0]!];
+      const [address, count] = from.shape[0] === 0 ? [weights.gateUp.data, 1] : [from.data, from.shape[0]!];
       if (kernels.gathers) up.gemm.set.from(0, from.data);
       else up.gemm.set.rows(0, { address, extents: [count, hidden] });
       for (const site of up.sites) site.launch(stream);
     },
-    narrow(to, stream) {
+    narrow(to: Tensor, stream: Stream): void {
       down.makes.set.to(to.data);
       for (const site of down.sites) site.launch(stream);
     },
@@ -138,7 +189,6 @@ async function productOf(
   const sites = makes === gemm ? [gemm] : [gemm, makes];
   if (routed !== null) {
     for (const { set } of sites) {
-      set.counts(0, routed.plan.planned.counts.data);
       set.offsets(0, routed.plan.planned.offsets.data);
     }
   }

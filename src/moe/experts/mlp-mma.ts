@@ -39,7 +39,7 @@ export async function mmaProducts(of: ProductsOf): Promise<Products> {
     rowUnit: kernels.rowUnit,
     sorted: null,
     take(count) {
-      if (typeof count !== 'number') return;
+      if (routed !== null || typeof count !== 'number') return;
       for (const { set } of [gateUp, down]) set.count(0, count);
     },
     widen(from, stream) {

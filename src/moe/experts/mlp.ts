@@ -18,7 +18,7 @@ import { scalesName } from '../rounds/options.js';
 import { Scratch } from '../rounds/scratch.js';
 import { describe, requireTensor, requireVectors, type Tensor } from '../rounds/tensor.js';
 import { type ExpertSizes, ExpertsPlan, type Receiving, requireReceiving } from './experts-plan.js';
-import { evenRows, slotsOf } from './kernels/shape.js';
+import { evenRows, fewTokens, slotsOf } from './kernels/shape.js';
 import { cublasProducts } from './mlp-cublas.js';
 import { hopperProducts } from './mlp-hopper.js';
 import { mmaProducts } from './mlp-mma.js';
@@ -184,28 +184,29 @@ export class ExpertsMlp {
     const inner = requireWeights('', options, experts, hidden);
     const work = await workOf(options, {
       ...{ device: world.device, hidden, inner, rows: plan.rows, sms: null, weights: options },
-      routed: { plan, experts, topK, evenRows: evenRows(layer), scales },
+      routed: { plan, experts, topK, evenRows: evenRows(layer), fewTokens: fewTokens(layer), scales },
     });
     return new ExpertsMlp(gemm, plan, work, { payload, scales: scaledBy, x, made: work.made! });
   }
 
   /**
-   * From the rows of the last plan of `received` to `received.output`, or to `made`. Between the plan and combine. `sizes`: what the
-   * plan's `sizes` gave, for cuBLAS.
+   * From the rows of the last plan of `received` to `received.output`, or to `made`. Between the plan and combine. `came`: what the
+   * plan's `sizes` gave, for cuBLAS; for Heddle's kernels how many tokens this rank brought, so that few take what few would in a smaller layer.
    */
-  run(received: Received, stream: Stream, sizes?: ExpertSizes): void {
+  run(received: Received, stream: Stream, came?: ExpertSizes | number): void {
     if (this.#disposed) throw new DisposedError('this ExpertsMlp');
     this.#plan.requirePlanned('run', received, stream);
     const { products } = this.#work;
     const { payload, scales, x, made } = this.#rows;
     const { sorted } = products;
-    products.take(sizes);
+    products.take(came);
     inRange('experts', stream, () => {
       if (sorted !== null) {
         const to = { [payload]: sorted.rows, ...(scales !== undefined && { [scales]: sorted.scales! }) };
-        this.#plan.expand(received, to, stream);
+        if (sorted.unlessFew) this.#plan.expandMany(received, to, stream);
+        else this.#plan.expand(received, to, stream);
       }
-      products.widen(sorted?.rows ?? x, stream);
+      products.widen(x, stream);
       products.narrow(made, stream);
       if (this.made === null) this.#plan.reduce(received, made, stream);
     });

@@ -104,6 +104,8 @@ export interface Routed {
   readonly topK: number;
   /** Rows of each expert if routes were even. */
   readonly evenRows: number;
+  /** The most tokens of this rank with which an expert is likely to have few rows. */
+  readonly fewTokens: number;
   /** Scales of rows that come in as e4m3; null where they are bf16. */
   readonly scales: Tensor | null;
 }
@@ -132,19 +134,27 @@ export interface ProductsOf extends RowsOf {
   freed(free: () => void): void;
 }
 
+/** Where rows of a plan lie in its order. */
+export interface SortedRows {
+  readonly rows: Tensor;
+  readonly scales: Tensor | null;
+  /** Whether they need not lie there in this run if the plan found few. */
+  unlessFew: boolean;
+}
+
 export interface Products {
   /** The code that multiplies. */
   readonly instructions: 'wgmma' | 'mma.sync' | 'cublas';
   /** Rows of an expert that are multiplied are a multiple of it. */
   readonly rowUnit: number;
   /** Where rows of a plan, and their scales, must lie in its order; null where its routes find them. */
-  readonly sorted: { readonly rows: Tensor; readonly scales: Tensor | null } | null;
+  readonly sorted: SortedRows | null;
   /**
-   * Takes how many rows come: a number where one expert has all, or what the plan's `sizes` gave. Nothing is enqueued before, so
-   * that a refusal has no effect.
+   * Takes how many rows come: a number where one expert has all; of a plan what its `sizes` gave, or how many tokens this rank brought. Nothing
+   * is enqueued before, so that a refusal has no effect.
    */
   take(rows: number | ExpertSizes | undefined): void;
-  /** Gate, up and SwiGLU. */
+  /** Gate, up and SwiGLU. `from`: rows as they came, whether or not they were sorted. */
   widen(from: Tensor, stream: Stream): void;
   /** Down, of as many rows. */
   narrow(to: Tensor, stream: Stream): void;

@@ -164,7 +164,7 @@ async function partsOf(bench: Prepared, layer: MoeLayer) {
     router: await time(bench, [() => void router.route(x, stream)]),
     'dispatch + combine': dispatchAndCombine,
     plan: await time(bench, [() => void plan.plan(received, stream)]),
-    experts: await time(bench, [() => experts.run(received, stream)]),
+    experts: await time(bench, [() => experts.run(received, stream, bench.tokens)]),
     ...(shared && { shared: await time(bench, [() => shared.begin(x, out, stream)]) }),
   };
   return { parts, rows: total, flops, bounds: layerBounds(bench, counts) };

@@ -189,7 +189,7 @@ export async function runMlp(
   experts: readonly MlpMatrices[],
   options: ExpertsPlanOptions = {},
   times = 1,
-  how: Pick<ExpertsMlpOptions, 'gemm' | 'instructions'> = {},
+  { tokens, ...how }: Pick<ExpertsMlpOptions, 'gemm' | 'instructions'> & { readonly tokens?: number } = {},
 ): Promise<Bits> {
   const { world, shape, received } = receiving;
   const { device } = world;
@@ -210,7 +210,7 @@ export async function runMlp(
     mlp.run(
       received,
       stream,
-      how.gemm === 'cublas' && plan.form === 'contiguous' ? await plan.sizes(stream) : undefined,
+      how.gemm === 'cublas' && plan.form === 'contiguous' ? await plan.sizes(stream) : tokens,
     );
   }
   return readBits(received.output, stream);

@@ -10,7 +10,7 @@
 import { device, kernel, list, pointer, record } from '../../../lang/index.js';
 import type { Spread } from '../../families/common/parts.js';
 import { sumUpTo } from '../../families/common/sum.js';
-import { type ExpertsShape, keepsWeights, routesOf, rowsOfPlan } from './shape.js';
+import { type ExpertsShape, fewRows, keepsWeights, routesOf, rowsOfPlan } from './shape.js';
 
 /** Vectors of ids that a thread has in flight. */
 const inFlight = 8;
@@ -31,7 +31,10 @@ function planKit(shape: ExpertsShape, { threads, blocks }: Omit<Spread, 'parts'>
       ids: pointer('i32'),
       /** The id of this rank's first expert. */
       first: 'u32',
-      /** The numbers that describe the experts: `counts`, `offsets` and one more for their end, then `overflow`. */
+      /**
+       * The numbers that describe the experts: `counts`, `offsets` and one more for their end, then `overflow`. Where few rows may come
+       * instead of many: `counts` for the kernels of few, and of many, and the rows of the latter; zeros for those that have no work.
+       */
       sizes: pointer('u32'),
       /** [row]: its route; −1 in rows that only align the next expert. */
       routes: pointer('i32'),
@@ -49,7 +52,7 @@ function planKit(shape: ExpertsShape, { threads, blocks }: Omit<Spread, 'parts'>
       STRIDE: parts + 1 - (parts % 2),
       ...{ VECTORS: vectors, LANES: vectors ? 4 : 1, DEPTH: inFlight },
       ...{ ALIGNMENT: alignment, MASKED: shape.form === 'masked', CAPACITY: shape.capacity },
-      ...{ ROWS: rowsOfPlan(shape), sumUpTo },
+      ...{ ROWS: rowsOfPlan(shape), FEW: fewRows(shape), sumUpTo },
     },
   };
 }
@@ -184,6 +187,17 @@ const beginExperts = ({ u: numbers }: PlanKit) =>
       if (g.blockIdx.x === 0 && g.laneId === 31) {
         g.store(sizes.at(2 * u.EXPERTS), u.MASKED ? u.ROWS : g.min(before, g.u32(u.ROWS)));
         g.store(sizes.at(2 * u.EXPERTS + 1), overflow);
+      }
+      if (u.FEW > 0) {
+        if (g.blockIdx.x === 0) {
+          const few = before <= u.FEW;
+          for (let e = g.laneId; e < u.EXPERTS; e += 32) {
+            const rows = g.load(ends.at(e)) - g.load(starts.at(e));
+            g.store(sizes.at(2 * u.EXPERTS + 2 + e), few ? rows : 0);
+            g.store(sizes.at(3 * u.EXPERTS + 2 + e), few ? 0 : rows);
+          }
+          if (g.laneId === 0) g.store(sizes.at(4 * u.EXPERTS + 2), few ? 0 : before);
+        }
       }
     },
   );

@@ -2,6 +2,7 @@
 import type { Device } from '../../../gpu/index.js';
 import type { Spread } from '../../families/common/parts.js';
 import { type ExpertRows, type Layer, sharing } from '../../layer/index.js';
+import { groupRows } from './hopper/shape.js';
 
 /** More would not leave a block of the plan's kernel enough shared memory. */
 export const mostLocalExperts = 1024;
@@ -24,6 +25,21 @@ export const evenRows = (layer: Layer): number => Math.ceil(routesOf(layer) / la
 /** Rows that a plan can hand out. */
 export const rowsOfPlan = ({ form, experts, capacity }: ExpertsShape): number =>
   form === 'masked' ? experts * capacity : capacity;
+
+/**
+ * Up to so many rows of all experts together count as few, where most rounds are expected to bring more: a plan tells the kernels for few and
+ * those for many which of them have work. 0 where it does not: where few are expected, or rows do not follow each other.
+ */
+export const fewRows = ({ layer, form, experts }: ExpertsShape): number =>
+  form === 'contiguous' && evenRows(layer) > groupRows ? groupRows * experts : 0;
+
+/** The numbers that describe the experts of a plan. */
+export const sizesOfPlan = (shape: ExpertsShape): number =>
+  fewRows(shape) === 0 ? 2 * shape.experts + 2 : 4 * shape.experts + 3;
+
+/** The most tokens of a rank with which rows are few, if every rank brings as many and routes are even. */
+export const fewTokens = (layer: Layer): number =>
+  Math.floor((groupRows * layer.maxTokens) / evenRows(layer));
 
 /** The facts about a device that decide how kernels spread over it. */
 export type Chip = Pick<Device, 'kind' | 'multiprocessors'>;

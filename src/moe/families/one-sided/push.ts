@@ -69,10 +69,10 @@ export function pushKernel(o: OneSided, half: Half) {
       const stride = u.BLOCKS * u.TEAMS;
       const lag = u.AHEAD * stride;
       const first = u.team.index() * u.BLOCKS + g.blockIdx.x;
-      // Lane r has what rank r brought; looked at behind the first piece, so that nothing waits for it.
-      let brought = tokens;
+      // Lane r has what rank r brought. It is looked at behind the first piece, so that nothing waits for it.
+      let brought = g.u32(0);
       if (u.PASSES) {
-        if (u.SENDS) brought = u.broughtTo({ mine, mask, epoch, own: tokens });
+        if (u.SENDS) brought = u.broughtBy({ mine, mask, epoch });
       }
       let end = g.u32(pieces);
       for (let step = first; step < end + lag; step += stride) {
@@ -103,7 +103,8 @@ export function pushKernel(o: OneSided, half: Half) {
         if (u.PASSES) {
           const next = step + stride;
           if (next < end) {
-            if (!g.warp.any(brought > (next / u.PARTS) * u.REPLICAS)) end = next;
+            const reached = (next / u.PARTS) * u.REPLICAS;
+            if (!g.warp.any(brought > reached || tokens > reached)) end = next;
           }
         }
       }
@@ -136,22 +137,27 @@ function using(o: OneSided, half: Half) {
     ...{ AHEAD: half === 'both' ? combine.ahead : 0, ROUNDED: rounding !== null },
     ...{ COUNTS: counts && sums, SHARES: o.u.SHARES && sums },
     ...{ pushPiece: pushPiece(o), receiveSums: receiveSums(o) },
-    ...{ PASSES: passesOver(o.shape), broughtTo: broughtTo(o) },
+    ...{ PASSES: passesOver(o.shape), broughtBy: broughtBy(o) },
     sumPiece: rounding === null ? sumPiece(o, gatherPushed(o)) : sumScaled(o, rounding),
   };
 }
 
-/** The most tokens that this lane's ranks brought to the round. */
-const broughtTo = (o: OneSided) =>
+/** The most tokens that this lane's ranks brought to the round: those `lane`, `lane + 32` … that are not left out. */
+const broughtBy = (o: OneSided) =>
   device(
     {
-      params: { mine: o.at.mine, mask: 'v16', epoch: 'u32', own: 'u32' },
+      params: { mine: o.at.mine, mask: 'v16', epoch: 'u32' },
       returns: 'u32',
       using: { ...o.u, ...o.phases.combine },
     },
-    (g, { mine, mask, epoch, own }, u) => {
-      let most = own;
-      for (let rank = g.laneId; rank < u.RANKS; rank += 32) {
+    (g, { mine, mask, epoch }, u) => {
+      let most = g.u32(0);
+      let rank = g.laneId;
+      if (rank < u.RANKS) {
+        // Alone, as it mostly is, nothing waits for it here.
+        if (!u.isOut({ mask, rank })) most = g.load(mine.brought.at(epoch % 2, rank));
+      }
+      for (rank += 32; rank < u.RANKS; rank += 32) {
         const out = u.isOut({ mask, rank });
         if (!out) most = g.max(most, g.load(mine.brought.at(epoch % 2, rank)));
       }

@@ -85,10 +85,13 @@ export const pushes = ({ combine }: Pick<OneSidedShape, 'combine'>): boolean => 
 export const sumsRoutes = (shape: Pick<OneSidedShape, 'combine' | 'output'>): boolean =>
   shape.output.weighting === 'plan' && pushes(shape) && travelsAsItLies(shape);
 
-/** Whether a team of a pushing combine has several pieces of rows, which it passes over where no token is. */
+/**
+ * Whether a team of a pushing combine has so many pieces of rows that it asks how many tokens came, and passes over those that did not. With
+ * fewer it is done sooner than it has the answer.
+ */
 export const passesOver = (shape: OneSidedShape): boolean => {
   const { blocks, parts, teams } = shape.combine;
-  return pushes(shape) && sharing(shape).turns * parts > blocks * teams;
+  return pushes(shape) && sharing(shape).turns * parts > 4 * blocks * teams;
 };
 
 /** Whether this rank's own rows come back as the others' do: those that combine makes on their way. */
