@@ -106,7 +106,6 @@ interface Reasons {
     | Of<'shuffles'>;
   'is for Heddle itself, and says so':
     | 'Circle.fail'
-    | 'ExpertsPlan.expandMany'
     | 'ExpertsPlan.requirePlanned'
     | 'LocalCircle.fail'
     | 'LocalCircle.waitOutside'

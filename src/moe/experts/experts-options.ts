@@ -91,8 +91,7 @@ export const expertsKernels = memoized(({ shape, ...chip }: { readonly shape: Ex
   const [sorting, moving] = [planSpread(shape, chip), rowsSpread(shape, chip)];
   return {
     plan: { kernel: expertsPlanKernel(shape, sorting), ...sorting },
-    expand: { kernel: expandKernel(shape, moving, null), ...moving },
-    expandMany: { kernel: expandKernel(shape, moving, 'few'), ...moving },
+    expand: { kernel: expandKernel(shape, moving), ...moving },
     reduce: { kernel: reduceKernel(shape, moving), ...moving },
   };
 });

@@ -127,10 +127,9 @@ export class ExpertsPlan<P extends string = string> {
     const launch = ({ blocks, threads }: { readonly blocks: number; readonly threads: number }) => ({
       ...{ grid: blocks, block: threads, programmatic: true, rank },
     });
-    const [plan, expand, expandMany, reduce] = await Promise.all([
+    const [plan, expand, reduce] = await Promise.all([
       callSite(device, kernels.plan.kernel, launch(kernels.plan)),
       callSite(device, kernels.expand.kernel, launch(kernels.expand)),
-      fewRows(shape) === 0 ? null : callSite(device, kernels.expandMany.kernel, launch(kernels.expandMany)),
       callSite(device, kernels.reduce.kernel, launch(kernels.reduce)),
     ]);
     const routes = [sharing(layer).groups, layer.maxTokens, layer.topK];
@@ -150,13 +149,11 @@ export class ExpertsPlan<P extends string = string> {
       plan.set.kept(0, memory.weights.data);
     }
     const payloads: Readonly<Record<string, Tensor>> = received.payloads;
-    for (const [p, { name }] of layer.payloads.entries())
-      for (const site of [expand, expandMany]) site?.set.from(p, payloads[name]!.data);
-    expandMany?.set.many(0, memory.sizes.data + 4 * (sizesOfPlan(shape) - 1));
+    for (const [p, { name }] of layer.payloads.entries()) expand.set.from(p, payloads[name]!.data);
     reduce.set.ids(received.experts.data);
     if (received.weights !== null) reduce.set.weights(0, received.weights.data);
     reduce.set.to(received.output.data);
-    return new ExpertsPlan(of, shape, memory, { plan, expand, expandMany, reduce });
+    return new ExpertsPlan(of, shape, memory, { plan, expand, reduce });
   }
 
   /**
@@ -196,33 +193,10 @@ export class ExpertsPlan<P extends string = string> {
     stream: Stream,
     scatter?: Tensor,
   ): void {
-    this.#expand(this.#sites.expand, received, to, stream, scatter);
-  }
-
-  /** Expands unless the last plan found few rows. @internal */
-  expandMany(received: Received<P>, to: Readonly<Partial<Record<P, Tensor>>>, stream: Stream): void {
-    this.#expand(this.#sites.expandMany!, received, to, stream);
-  }
-
-  /** The counts of a plan for kernels that take few rows, and for those that take many: zeros for one of them. Null where it makes none. @internal */
-  get byRows(): { readonly few: Tensor; readonly many: Tensor; readonly rows: number } | null {
-    const rows = fewRows(this.#shape);
-    if (rows === 0) return null;
-    const { experts } = this.#shape;
-    const words = (first: number) => wrap(this.#memory.sizes.data + 4 * first, 'u32', [this.#experts]);
-    return { few: words(2 * experts + 2), many: words(3 * experts + 2), rows };
-  }
-
-  #expand(
-    { set, launch }: Expanding,
-    received: Received<P>,
-    to: Readonly<Partial<Record<P, Tensor>>>,
-    stream: Stream,
-    scatter?: Tensor,
-  ): void {
     this.#require('expand', received, stream);
     requireObject('to', to, 'tensors by the names of payloads');
     const { payloads } = this.#of.shape;
+    const { set, launch } = this.#sites.expand;
     const arrived: Readonly<Record<string, Tensor>> = received.payloads;
     for (const name in to) {
       if (Object.hasOwn(arrived, name)) continue;
@@ -305,6 +279,15 @@ export class ExpertsPlan<P extends string = string> {
     throw new ArgumentError('received', `another, given to ${call}`, possible);
   }
 
+  /** The counts of a plan for kernels that take few rows, and for those that take many: zeros for one of them. Null where it tells neither. @internal */
+  get byRows(): { readonly few: Tensor; readonly many: Tensor; readonly rows: number } | null {
+    const rows = fewRows(this.#shape);
+    if (rows === 0) return null;
+    const { experts } = this.#shape;
+    const words = (first: number) => wrap(this.#memory.sizes.data + 4 * first, 'u32', [this.#experts]);
+    return { few: words(2 * experts + 2), many: words(3 * experts + 2), rows };
+  }
+
   /** For whoever takes `planned` as it is: refuses to go on where there is no plan of `received`. @internal */
   requirePlanned(call: string, received: Received<P>, stream: Stream): void {
     this.#require(call, received, stream);
@@ -326,12 +309,8 @@ export class ExpertsPlan<P extends string = string> {
 }
 
 type Kernels = ReturnType<typeof expertsKernels>;
-type Expanding = CallSite<Kernels['expand' | 'expandMany']['kernel']['params']>;
 type Sites = {
-  readonly [K in Exclude<keyof Kernels, 'expandMany'>]: CallSite<Kernels[K]['kernel']['params']>;
-} & {
-  /** Null where the plan tells few rows from many by nothing. */
-  readonly expandMany: Expanding | null;
+  readonly [K in keyof Kernels]: CallSite<Kernels[K]['kernel']['params']>;
 };
 
 interface Buffers extends Readonly<Record<'sizes' | 'routes' | 'scatter', OwnedTensor>> {

@@ -42,7 +42,7 @@ export async function cublasProducts(of: ProductsOf): Promise<Products> {
   const up = { weights: weights.gateUp.data, to: both.data, inputs: hidden, outputs: 2 * inner };
   const back = { from: between.data, weights: weights.down.data, inputs: inner, outputs: hidden };
   let multiply: Multiply = () => {};
-  const sorted = made === null ? null : { rows: made, scales: null, unlessFew: false };
+  const sorted = made === null ? null : { rows: made, scales: null };
   const products: Products = {
     instructions: 'cublas',
     rowUnit: 1,
@@ -55,7 +55,7 @@ export async function cublasProducts(of: ProductsOf): Promise<Products> {
       }
     },
     widen(from, stream) {
-      multiply({ ...up, from: (made ?? from).data }, stream as CudaStream);
+      multiply({ ...up, from: from.data }, stream as CudaStream);
       swiglu.launch(stream);
     },
     narrow(to, stream) {

@@ -5,6 +5,8 @@
 import { type CallSite, callSite, type LaunchShape, type Stream } from '../../gpu/index.js';
 import { type Dtype, scaleBlock } from '../layer/index.js';
 import { type Tensor, wrap } from '../rounds/tensor.js';
+import type { ExpertsPlan } from './experts-plan.js';
+import type { MlpShape } from './kernels/gemm/kernels.js';
 import { hopperThreads } from './kernels/hopper/kernel.js';
 import { addingThreads, hopperKernels } from './kernels/hopper/kernels.js';
 import { groupRows } from './kernels/hopper/shape.js';
@@ -60,47 +62,54 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
   const mlp = mlpShapeOf(of, scaled ? 'e4m3' : 'bf16', multiprocessors);
   const kernels = hopperKernels(mlp);
   const memory = hopperRows(of, weights.gateUp.dtype, kernels.gathers);
-  const { rounded } = memory;
-  const sorted = memory.sorted && { ...memory.sorted, unlessFew: false };
+  const { sorted, rounded } = memory;
   const round = rounded && (await rounding(of, rounded));
   const usual = await formOf(of, kernels, memory, multiprocessors);
-  // Where few rows come instead of many, other kernels are faster. Both are launched, and what the plan counted says who has work.
   const { byRows = null } = routed?.plan ?? {};
-  const few =
-    byRows &&
-    (await formOf(
-      { ...of, rows: byRows.rows },
-      hopperKernels({ ...mlp, rows: groupRows }),
-      { ...memory, sorted: null },
-      multiprocessors,
-    ));
-  few?.count(byRows!.few);
+  const byCount = byRows && (await formsByCount(of, byRows, mlp, memory, multiprocessors));
   let taken = 0;
-  let mayBeFew = false;
+  let forms = [usual];
   return {
     instructions: 'wgmma',
     rowUnit: kernels.rowUnit,
-    sorted,
+    get sorted() {
+      return forms.length === 1 ? sorted : null;
+    },
     take(count) {
       const tokens = typeof count === 'number' ? count : null;
       if (routed === null) {
         taken = tokens ?? 0;
         usual.take(taken);
-      } else {
-        mayBeFew = few !== null && tokens !== null && tokens <= routed.fewTokens;
-        usual.count(mayBeFew ? byRows!.many : routed.plan.planned.counts);
-        if (sorted !== null) sorted.unlessFew = mayBeFew;
-      }
+      } else forms = byCount !== null && tokens !== null && tokens <= routed.fewTokens ? byCount : [usual];
     },
     widen(from, stream) {
-      if (mayBeFew) few!.widen(from, stream);
-      usual.widen(sorted?.rows ?? (round === null ? from : round(from, taken, stream)), stream);
+      const came = round === null ? from : round(from, taken, stream);
+      for (const form of forms) form.widen(came, stream);
     },
     narrow(to, stream) {
-      if (mayBeFew) few!.narrow(to, stream);
-      usual.narrow(to, stream);
+      for (const form of forms) form.narrow(to, stream);
     },
   };
+}
+
+/**
+ * For rows of which few are expected, where many may come: kernels for few rows, and kernels for many that find them by their routes too, so that
+ * nothing is sorted for those that have no work. Both are launched; what the plan counted says which of them have work.
+ */
+async function formsByCount(
+  of: ProductsOf,
+  { few, many, rows }: NonNullable<ExpertsPlan['byRows']>,
+  mlp: MlpShape,
+  memory: ReturnType<typeof hopperRows>,
+  multiprocessors: number,
+) {
+  const unsorted = { ...memory, sorted: null };
+  const forms = [
+    await formOf({ ...of, rows }, hopperKernels({ ...mlp, rows: groupRows }), unsorted, multiprocessors),
+    await formOf(of, hopperKernels({ ...mlp, gathers: true }), unsorted, multiprocessors),
+  ];
+  for (const [n, counts] of [few, many].entries()) forms[n]!.count(counts);
+  return forms;
 }
 
 /** Both products by kernels for about as many rows. */
@@ -189,6 +198,7 @@ async function productOf(
   const sites = makes === gemm ? [gemm] : [gemm, makes];
   if (routed !== null) {
     for (const { set } of sites) {
+      set.counts(0, routed.plan.planned.counts.data);
       set.offsets(0, routed.plan.planned.offsets.data);
     }
   }

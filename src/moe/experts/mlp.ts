@@ -198,15 +198,14 @@ export class ExpertsMlp {
     this.#plan.requirePlanned('run', received, stream);
     const { products } = this.#work;
     const { payload, scales, x, made } = this.#rows;
-    const { sorted } = products;
     products.take(came);
+    const { sorted } = products;
     inRange('experts', stream, () => {
       if (sorted !== null) {
         const to = { [payload]: sorted.rows, ...(scales !== undefined && { [scales]: sorted.scales! }) };
-        if (sorted.unlessFew) this.#plan.expandMany(received, to, stream);
-        else this.#plan.expand(received, to, stream);
+        this.#plan.expand(received, to, stream);
       }
-      products.widen(x, stream);
+      products.widen(sorted?.rows ?? x, stream);
       products.narrow(made, stream);
       if (this.made === null) this.#plan.reduce(received, made, stream);
     });

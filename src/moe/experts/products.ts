@@ -134,27 +134,19 @@ export interface ProductsOf extends RowsOf {
   freed(free: () => void): void;
 }
 
-/** Where rows of a plan lie in its order. */
-export interface SortedRows {
-  readonly rows: Tensor;
-  readonly scales: Tensor | null;
-  /** Whether they need not lie there in this run if the plan found few. */
-  unlessFew: boolean;
-}
-
 export interface Products {
   /** The code that multiplies. */
   readonly instructions: 'wgmma' | 'mma.sync' | 'cublas';
   /** Rows of an expert that are multiplied are a multiple of it. */
   readonly rowUnit: number;
   /** Where rows of a plan, and their scales, must lie in its order; null where its routes find them. */
-  readonly sorted: SortedRows | null;
+  readonly sorted: { readonly rows: Tensor; readonly scales: Tensor | null } | null;
   /**
    * Takes how many rows come: a number where one expert has all; of a plan what its `sizes` gave, or how many tokens this rank brought. Nothing
    * is enqueued before, so that a refusal has no effect.
    */
   take(rows: number | ExpertSizes | undefined): void;
-  /** Gate, up and SwiGLU. `from`: rows as they came, whether or not they were sorted. */
+  /** Gate, up and SwiGLU, of rows where `sorted` wants them; of those that came where it is null. */
   widen(from: Tensor, stream: Stream): void;
   /** Down, of as many rows. */
   narrow(to: Tensor, stream: Stream): void;

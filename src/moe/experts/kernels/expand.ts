@@ -1,6 +1,6 @@
 /**
  * Expand: copies the rows that arrived to where the plan, or the caller, wants them. A row crossed the network once; here
- * it is loaded once, and stored for each of its routes. `unless`: it does nothing where a plan found few rows.
+ * it is loaded once, and stored for each of its routes.
  */
 import { device, kernel, list, pointer } from '../../../lang/index.js';
 import { type Spread, unitBytes, widestUnit } from '../../families/common/parts.js';
@@ -10,11 +10,11 @@ import { type ExpertsShape, slotsOf } from './shape.js';
 /** Vectors of a row that a thread loads before it stores the first. */
 const inFlight = 4;
 
-export function expandKernel({ layer }: ExpertsShape, { threads, parts }: Spread, unless: 'few' | null) {
+export function expandKernel({ layer }: ExpertsShape, { threads, parts }: Spread) {
   const payloads = layer.payloads.length;
   return kernel(
     {
-      name: unless === null ? 'experts_expand' : 'experts_expand_many',
+      name: 'experts_expand',
       maxThreads: threads,
       params: {
         /** [slot][k]: the route's row; −1 where it has none. */
@@ -26,20 +26,15 @@ export function expandKernel({ layer }: ExpertsShape, { threads, parts }: Spread
         wanted: 'u32',
         /** There are so many rows; a larger index counts as none. */
         rows: 'u32',
-        /** Rows for the kernels of many. */
-        many: list(pointer('u32'), unless === null ? 0 : 1),
       },
       using: {
         ...{ K: layer.topK, PARTS: parts, PIECES: slotsOf(layer) * parts, PAYLOADS: payloads },
         copyRow: layer.payloads.map((payload) => copyRow(payload, threads, parts)),
       },
     },
-    (g, { scatter, from, to, wanted, rows, many }, u) => {
+    (g, { scatter, from, to, wanted, rows }, u) => {
       g.awaitPrevious();
       g.releaseNext();
-      if (many.length > 0) {
-        if (g.load(many[0]!) === 0) return;
-      }
       for (let piece = g.blockIdx.x; piece < u.PIECES; piece += g.gridDim.x) {
         const slot = piece / u.PARTS;
         const part = piece % u.PARTS;

@@ -33,7 +33,7 @@ function planKit(shape: ExpertsShape, { threads, blocks }: Omit<Spread, 'parts'>
       first: 'u32',
       /**
        * The numbers that describe the experts: `counts`, `offsets` and one more for their end, then `overflow`. Where few rows may come
-       * instead of many: `counts` for the kernels of few, and of many, and the rows of the latter; zeros for those that have no work.
+       * instead of many: `counts` for the kernels of few, and of many; zeros for those that have no work.
        */
       sizes: pointer('u32'),
       /** [row]: its route; −1 in rows that only align the next expert. */
@@ -196,7 +196,6 @@ const beginExperts = ({ u: numbers }: PlanKit) =>
             g.store(sizes.at(2 * u.EXPERTS + 2 + e), few ? rows : 0);
             g.store(sizes.at(3 * u.EXPERTS + 2 + e), few ? 0 : rows);
           }
-          if (g.laneId === 0) g.store(sizes.at(4 * u.EXPERTS + 2), few ? 0 : before);
         }
       }
     },

@@ -35,7 +35,7 @@ export const fewRows = ({ layer, form, experts }: ExpertsShape): number =>
 
 /** The numbers that describe the experts of a plan. */
 export const sizesOfPlan = (shape: ExpertsShape): number =>
-  fewRows(shape) === 0 ? 2 * shape.experts + 2 : 4 * shape.experts + 3;
+  fewRows(shape) === 0 ? 2 * shape.experts + 2 : 4 * shape.experts + 2;
 
 /** The most tokens of a rank with which rows are few, if every rank brings as many and routes are even. */
 export const fewTokens = (layer: Layer): number =>

@@ -15,6 +15,8 @@ export interface MlpShape extends Chip {
   readonly topK: number;
   /** That an expert is likely to have. */
   readonly rows: number;
+  /** Whether the first GEMM finds rows of a plan by their routes. Default: where they are few. */
+  readonly gathers?: boolean;
   /** Default 'swiglu'. */
   readonly activation?: Activation;
   /** Whether gate and up have biases, and whether down has. Default false. */

@@ -65,8 +65,8 @@ function tileFor(mlp: MlpShape, gemm: Pick<GemmShape, 'inputs' | 'outputs' | 'ga
 export const addingThreads = { sim: 64, cuda: 256 } as const;
 
 /** Whether the first finds rows by their routes: copying them costs threads more than it costs the copy engine to bring many in order. */
-const gathersRows = ({ of, rows }: Pick<MlpShape, 'of' | 'rows'>): boolean =>
-  of === 'plan' && rows <= groupRows;
+const gathersRows = ({ of, rows, gathers = rows <= groupRows }: Pick<MlpShape, 'of' | 'rows' | 'gathers'>) =>
+  of === 'plan' && gathers;
 
 /** Whether rows of a plan are sorted for it. */
 export const sortsRows = (mlp: Pick<MlpShape, 'of' | 'rows'>): boolean =>
