@@ -1,7 +1,6 @@
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { heddle } from '../../src/cli/program.js';
 import type {
   BenchReport,
@@ -10,30 +9,14 @@ import type {
   layerBench,
   modelBench,
 } from '../../src/tools/bench/index.js';
+import { temporaryFolder } from '../temporary.js';
+import { err, hear, out } from './said.js';
 
 type ReportOf<B extends { heading(report: never): string }> = Parameters<B['heading']>[0];
 
-let out = '';
-let err = '';
-beforeEach(() => {
-  out = '';
-  err = '';
-  vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
-    out += text;
-    return true;
-  });
-  vi.spyOn(process.stderr, 'write').mockImplementation((text) => {
-    err += text;
-    return true;
-  });
-});
-afterEach(() => vi.restoreAllMocks());
+hear();
 
-let folder = '';
-beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), 'heddle-bench-'));
-});
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 
 /** A launch takes a round of the simulator's at least, of which there are a few in a measurement. */
 const expectSteps = (...medians: readonly number[]): void => {

@@ -1,9 +1,10 @@
-import { afterEach, describe, expect, it, vi } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import type { DemoResult } from '../../src/cli/demo-rounds.js';
 import { demoText } from '../../src/cli/print-demo.js';
 import { heddle } from '../../src/cli/program.js';
 import { traffic } from '../../src/moe/layer/index.js';
 import { makeAllRoutes, shapeOfRounds } from '../../src/verify/testing/index.js';
+import { err, hear, out } from './said.js';
 
 const plain = (_: unknown, text: string) => text;
 
@@ -101,23 +102,12 @@ describe('the summary', () => {
 
 /** Runs `heddle demo`; what it printed. */
 async function demo(...options: string[]) {
-  const said = { out: '', err: '' };
-  vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
-    said.out += text;
-    return true;
-  });
-  vi.spyOn(process.stderr, 'write').mockImplementation((text) => {
-    said.err += text;
-    return true;
-  });
-  return { code: await heddle(['demo', ...options]), ...said };
+  const code = await heddle(['demo', ...options]);
+  return { code, out, err };
 }
 
 describe('heddle demo', () => {
-  afterEach(() => {
-    vi.restoreAllMocks();
-    process.exitCode = undefined;
-  });
+  hear();
 
   it('prints exactly the documented figures as JSON, and progress beside it', async () => {
     const sizes = ['--ranks', '3', '--tokens', '4', '--hidden', '33', '--experts', '10', '--topk', '2'];

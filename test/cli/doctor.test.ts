@@ -1,8 +1,7 @@
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, realpathSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { Command } from '../../src/cli/commander.js';
 import { register, render } from '../../src/cli/doctor.js';
 import { listNics } from '../../src/net/fabric/index.js';
@@ -11,6 +10,7 @@ import { nearestFirst } from '../../src/net/fabric/libfabric/provider.js';
 import { type Diagnosis, examineNics } from '../../src/tools/doctor/index.js';
 import { buildStandIn } from '../gpu/cuda/stand-in.js';
 import { needing } from '../needs.js';
+import { temporaryFolder } from '../temporary.js';
 import { transpiled } from '../tree.js';
 
 describe('heddle doctor', () => {
@@ -65,24 +65,22 @@ describe('heddle doctor', () => {
   }
 
   it('says nothing against an NVRTC that a variable leaves out', needing('nvcc'), () => {
-    const folder = mkdtempSync(join(tmpdir(), 'heddle-nvrtc-'));
+    const folder = temporaryFolder(onTestFinished);
     for (const name of ['libnvrtc.so.12', 'libnvrtc.so.13']) writeFileSync(join(folder, name), 'no library');
     const { found } = examined({ LD_LIBRARY_PATH: folder });
     expect(found('CUDA compiler')).toMatchObject({ state: 'broken' });
     const other = examined({ LD_LIBRARY_PATH: folder, HEDDLE_COMPILER: 'nvcc' });
     expect(other.found('CUDA compiler')).toMatchObject({ state: 'found' });
-    rmSync(folder, { recursive: true });
   });
 
   it('tries the libfabric that a variable names', needing('libfabric'), () => {
-    const folder = mkdtempSync(join(tmpdir(), 'heddle-libfabric-'));
+    const folder = temporaryFolder(onTestFinished);
     const other = join(folder, 'other.so');
     symlinkSync(libfabric().path, other);
     expect(examined({ HEDDLE_LIBFABRIC: other }).found('libfabric')).toMatchObject({
       state: 'found',
       detail: expect.stringContaining(`(${other}); providers`),
     });
-    rmSync(folder, { recursive: true });
   });
 
   it('ends with 1 where variables ask for what there is not, and says which', () => {
@@ -214,9 +212,8 @@ describe('network interfaces', () => {
     writeFileSync(file, text);
   };
   beforeEach(() => {
-    root = mkdtempSync(join(tmpdir(), 'heddle-nics-'));
+    root = temporaryFolder(onTestFinished);
   });
-  afterEach(() => rmSync(root, { recursive: true, force: true }));
 
   it('are read from the system’s tree', () => {
     put('class/infiniband/mlx5_0/ports/1/state', '4: ACTIVE\n');

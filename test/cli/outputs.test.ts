@@ -1,30 +1,17 @@
 /** Each option that names what a command writes: one that cannot be written is refused, with path and reason, before any work. */
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { heddle } from '../../src/cli/program.js';
 import { needing } from '../needs.js';
+import { temporaryFolder } from '../temporary.js';
+import { err, hear, out } from './said.js';
 
-let out = '';
-let err = '';
+hear();
 let folder = '';
 beforeEach(() => {
-  [out, err] = ['', ''];
-  vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
-    out += text;
-    return true;
-  });
-  vi.spyOn(process.stderr, 'write').mockImplementation((text) => {
-    err += text;
-    return true;
-  });
-  folder = mkdtempSync(join(tmpdir(), 'heddle-out-'));
+  folder = temporaryFolder(onTestFinished);
   writeFileSync(join(folder, 'taken'), 'before');
-});
-afterEach(() => {
-  vi.restoreAllMocks();
-  rmSync(folder, { recursive: true });
 });
 
 const files = [

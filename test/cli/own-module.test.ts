@@ -1,14 +1,13 @@
 /** `heddle check ./mine.ts` and `heddle emit ./mine.ts`: kernels of one's own, in TypeScript as it is. */
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { beforeAll, describe, expect, test, vi } from 'vitest';
 import { heddle } from '../../src/cli/program.js';
+import { temporaryFolder } from '../temporary.js';
 import { root, transpiled, transpiledUrl } from '../tree.js';
 
-const folder = mkdtempSync(join(tmpdir(), 'heddle-own-'));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 
 const door = (path: string): string => JSON.stringify(transpiledUrl(`src/${path}/index.ts`).href);
 const write = (name: string, text: string): string => {

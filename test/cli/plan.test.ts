@@ -1,27 +1,11 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { heddle } from '../../src/cli/program.js';
+import { temporaryFolder } from '../temporary.js';
+import { err, forget, hear, out } from './said.js';
 
-let out = '';
-let err = '';
-beforeEach(() => {
-  out = '';
-  err = '';
-  vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
-    out += text;
-    return true;
-  });
-  vi.spyOn(process.stderr, 'write').mockImplementation((text) => {
-    err += text;
-    return true;
-  });
-});
-afterEach(() => {
-  vi.restoreAllMocks();
-  process.exitCode = undefined;
-});
+hear();
 
 const p5en = ['plan', '--ep', '64', '--nodes', '8', '--machine', 'p5en', '--tokens', '128'];
 
@@ -64,7 +48,7 @@ describe('heddle plan', () => {
     expect(await heddle([...args, '8'])).toBe(0);
     expect(out).toMatch(/^128 +hybrid \*/m);
     expect(out).toMatch(/^128 +deepep_v1\/normal/m);
-    out = '';
+    forget();
     expect(await heddle([...args, '16'])).toBe(0);
     expect(out).not.toMatch(/hybrid \*|deepep_v1\/normal/);
     expect(await heddle([...args, '16', '--family', 'hybrid'])).toBe(2);
@@ -72,12 +56,11 @@ describe('heddle plan', () => {
   });
 
   it('refuses measured routes in which a token names one expert twice, as rounds do', async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'heddle-plan-'));
+    const folder = temporaryFolder(onTestFinished);
     const loads = join(folder, 'loads.json');
     writeFileSync(loads, JSON.stringify([[0, 1, 2, 3, 4, 5, 6, 6]]));
     expect(await heddle([...p5en, '--loads', loads])).toBe(2);
     expect(err).toMatch(/loads\[0\]\[7\] is 6; it must be an expert that the token names once/);
-    rmSync(folder, { recursive: true });
   });
 
   it.each([

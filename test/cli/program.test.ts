@@ -1,30 +1,12 @@
 import { spawnSync } from 'node:child_process';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { Command } from '../../src/cli/commander.js';
 import { commands, heddle } from '../../src/cli/program.js';
 import { needing } from '../needs.js';
 import { transpiled } from '../tree.js';
+import { err, forget, hear, out } from './said.js';
 
-let out = '';
-let err = '';
-
-beforeEach(() => {
-  out = '';
-  err = '';
-  vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
-    out += text;
-    return true;
-  });
-  vi.spyOn(process.stderr, 'write').mockImplementation((text) => {
-    err += text;
-    return true;
-  });
-});
-
-afterEach(() => {
-  vi.restoreAllMocks();
-  process.exitCode = undefined;
-});
+hear();
 
 it('lists every command without being told one', async () => {
   expect(await heddle([])).toBe(0);
@@ -54,7 +36,7 @@ describe.each(commands)('heddle $name', ({ name, load }) => {
 it('shows the help of one command, either way', async () => {
   expect(await heddle(['help', 'emit'])).toBe(0);
   const first = out;
-  out = '';
+  forget();
   expect(await heddle(['emit', '--help'])).toBe(0);
   expect(out).toBe(first);
   expect(out).toContain('--shape');
@@ -155,7 +137,7 @@ describe('an option that is a number', () => {
     ['run', '--timeout', [0, -1, 'x'], 'a number at least 0.001, at most 2000000'],
   ] as const)('%s %s says one range, whatever is wrong: %j', async (command, option, wrong, range) => {
     for (const value of wrong) {
-      err = '';
+      forget();
       expect(await heddle([command, `${option}=${value}`])).toBe(2);
       expect(err).toContain(`argument '${value}' is invalid. It must be ${range}.\n`);
     }
@@ -179,7 +161,7 @@ it('prints every kernel', async () => {
     expect.arrayContaining(['one_sided_dispatch', 'one_sided_combine', 'example_experts']),
   );
   for (const { name } of kernels) {
-    out = '';
+    forget();
     expect(await heddle(['emit', name])).toBe(0);
     expect(out).toContain(`__global__ void __launch_bounds__`);
     expect(out).toContain(`\n${name}_kernel(`);
@@ -242,7 +224,7 @@ describe('heddle fabric bench', needing('tcp;ofi_rxm'), () => {
 
   it('ends with 2 where the provider is missing', needing('no efa'), async () => {
     for (const device of [[], ['--device', 'nope']]) {
-      err = '';
+      forget();
       expect(await heddle(['fabric', 'bench', '--provider', 'efa', ...device])).toBe(2);
       expect(err).toMatch(/^heddle: .* cannot be measured here: .*\n$/);
     }

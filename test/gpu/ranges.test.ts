@@ -1,11 +1,11 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { openNvtx } from '../../src/gpu/cuda/nvtx.js';
 import { inRange, listenToRanges, type Stream } from '../../src/gpu/index.js';
 import { needing } from '../needs.js';
+import { temporaryFolder } from '../temporary.js';
 import { transpiled } from '../tree.js';
 
 const stream = {} as Stream;
@@ -33,9 +33,8 @@ describe('ranges', () => {
 });
 
 describe('ranges for a profiler', needing('cc'), () => {
-  let folder = '';
+  const folder = temporaryFolder();
   beforeAll(() => {
-    folder = mkdtempSync(join(tmpdir(), 'heddle-nvtx-'));
     const text = `#include <stdio.h>
 #include <stdlib.h>
 static void say(const char *name) { FILE *to = fopen(getenv("SAID"), "a"); fprintf(to, "%s ", name); fclose(to); }
@@ -44,7 +43,6 @@ int nvtxRangePop(void) { say("."); return 0; }`;
     writeFileSync(join(folder, 'nvtx.c'), text);
     execFileSync('cc', ['-shared', '-fPIC', join(folder, 'nvtx.c'), '-o', join(folder, 'libnvtx.so')]);
   });
-  afterAll(() => rmSync(folder, { recursive: true }));
 
   it('are the calls of a round and their launches, where HEDDLE_NVTX names the library', () => {
     const layer = ['--profile', 'custom', '--hidden', '64', '--experts', '2', '--top-k', '1'];

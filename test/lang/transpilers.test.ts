@@ -1,21 +1,20 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import * as nodeModule from 'node:module';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { transformSync } from 'amaro';
 import ts from 'typescript';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import * as lang from '../../src/lang/index.js';
 import { needing } from '../needs.js';
+import { temporaryFolder } from '../temporary.js';
 import * as underVitest from './fixtures/transpiled.js';
 import { summary } from './summary.js';
 
 const fixture = fileURLToPath(new URL('fixtures/transpiled.ts', import.meta.url));
 const text = readFileSync(fixture, 'utf8');
-const folder = mkdtempSync(join(tmpdir(), 'heddle-transpilers-'));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 
 type Fixture = typeof underVitest;
 type Summary = ReturnType<typeof summary>;

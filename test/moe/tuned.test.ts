@@ -1,7 +1,6 @@
-import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { closeSync, openSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { ArgumentError } from '../../src/base/errors.js';
 import { familyNamed, oneSided, requireKnobs } from '../../src/moe/families/index.js';
 import {
@@ -15,6 +14,7 @@ import {
 import type { Shape } from '../../src/moe/layer/index.js';
 import { topologyOf } from '../../src/net/world/index.js';
 import { drawnJson, readAll, spoiltJson } from '../hostile.js';
+import { temporaryFolder } from '../temporary.js';
 
 const shape: Shape = {
   ranks: 4,
@@ -87,11 +87,7 @@ describe('the tuning of the most similar shape', () => {
 });
 
 describe('a tuning file', () => {
-  let folder = '';
-  beforeAll(() => {
-    folder = mkdtempSync(join(tmpdir(), 'heddle-tuned-'));
-  });
-  afterAll(() => rmSync(folder, { recursive: true }));
+  const folder = temporaryFolder();
   const read = (text: string) => {
     const path = join(folder, 'tuning.json');
     writeFileSync(path, text);

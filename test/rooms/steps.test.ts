@@ -1,13 +1,13 @@
 /** `npm test` counts and names every step that failed. */
 import { spawnSync } from 'node:child_process';
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
+import { temporaryFolder } from '../temporary.js';
 import { root } from '../tree.js';
 
 test('two steps that fail at once are two', () => {
-  const folder = mkdtempSync(join(tmpdir(), 'heddle-steps-'));
+  const folder = temporaryFolder(onTestFinished);
   try {
     const bin = join(folder, 'node_modules/.bin');
     mkdirSync(bin, { recursive: true });
@@ -21,6 +21,5 @@ test('two steps that fail at once are two', () => {
     expect(stdout).toContain('failed: lint and format (Biome), import directions (dependency-cruiser)\n');
     expect(stdout).toMatch(/\n0 passed, 2 failed\n$/);
   } finally {
-    rmSync(folder, { recursive: true });
   }
 });

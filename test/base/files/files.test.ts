@@ -5,19 +5,16 @@ import {
   constants,
   lstatSync,
   mkdirSync,
-  mkdtempSync,
   openSync,
   readdirSync,
   readFileSync,
   readSync,
-  rmSync,
   statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { FileError } from '../../../src/base/errors.js';
 import {
   makeFolder,
@@ -30,13 +27,13 @@ import {
   writeWhole,
 } from '../../../src/base/files/index.js';
 import { needing } from '../../needs.js';
+import { temporaryFolder } from '../../temporary.js';
 import { transpiledUrl } from '../../tree.js';
 
 let folder = '';
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'heddle-files-'));
+  folder = temporaryFolder(onTestFinished);
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 const text = (path: string): string => readFileSync(path, 'utf8');
 const pipe = (): string => {

@@ -1,12 +1,12 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { attributes, blankUniqueId, requireKnownVersion } from '../../../src/gpu/cuda/nvshmem/attributes.js';
 import { versionIn } from '../../../src/gpu/cuda/nvshmem/headers.js';
 import { nvshmemFinding } from '../../../src/tools/doctor/cuda.js';
 import { needing } from '../../needs.js';
+import { temporaryFolder } from '../../temporary.js';
 import { transpiled } from '../../tree.js';
 
 function child(what: string, env: Record<string, string> = {}) {
@@ -57,15 +57,13 @@ describe('a machine without NVSHMEM', needing('no nvshmem'), () => {
 });
 
 describe('a stand-in for the library', needing('cc'), () => {
-  let folder: string;
+  const folder = temporaryFolder();
   beforeAll(() => {
-    folder = mkdtempSync(join(tmpdir(), 'heddle-nvshmem-'));
     for (const sub of ['lib', 'include/non_abi', 'cuda/include/cuda/std'])
       mkdirSync(join(folder, sub), { recursive: true });
     const source = join(import.meta.dirname, 'nvshmem.c');
     execFileSync('cc', ['-shared', '-fPIC', '-o', join(folder, 'lib/libnvshmem_host.so.3'), source]);
   });
-  afterAll(() => rmSync(folder, { recursive: true, force: true }));
   const over = (what: string, env: Record<string, string> = {}) =>
     child(what, { ...env, LD_LIBRARY_PATH: join(folder, 'lib'), CUDA_HOME: join(folder, 'cuda') });
 

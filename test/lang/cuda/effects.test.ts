@@ -3,13 +3,13 @@
  * write registers of their caller. A body is JavaScript, so what it means is what it does when it is called.
  */
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { openLibrary } from '../../../src/base/native/index.js';
 import { device, entryName, kernel, pointer, printCuda, registers } from '../../../src/lang/index.js';
 import { hostCompiler, needing } from '../../needs.js';
+import { temporaryFolder } from '../../temporary.js';
 import { Random } from './edges.js';
 
 const relaxed = "{ order: 'relaxed', scope: 'gpu' }";
@@ -226,8 +226,7 @@ const called = Object.fromEntries(
 
 const start = () => Uint32Array.from({ length: 16 }, (_, i) => 3 * i);
 const inputs = [5, 11] as const;
-const folder = mkdtempSync(join(tmpdir(), 'heddle-effects-'));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = temporaryFolder();
 
 test('printed programs do what their bodies do when they are called', needing('c++'), () => {
   const programs = Array.from({ length: 100 }, (_, seed) => {

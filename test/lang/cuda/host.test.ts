@@ -1,12 +1,12 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { type Library, type NativeType, openLibrary } from '../../../src/base/native/index.js';
 import { entryName, printCuda } from '../../../src/lang/index.js';
 import type { IrModule } from '../../../src/lang/ir.js';
 import { hostCompiler, needing } from '../../needs.js';
+import { temporaryFolder } from '../../temporary.js';
 import { type Pointer, run } from '../evaluate.js';
 import { programCapacity, programKernel, programParams, randomProgram } from '../random-programs.js';
 import { edges } from './edges.js';
@@ -16,7 +16,7 @@ import { computed, everyOperation } from './every-operation.js';
 const written = Array.from({ length: 150 }, (_, seed) => randomProgram(seed, 14));
 
 describe('printed programs on the host', needing('c++'), () => {
-  const folder = mkdtempSync(join(tmpdir(), 'heddle-host-'));
+  const folder = temporaryFolder();
   const operations = computed.map((type) => everyOperation(type));
   let library: Library;
 
@@ -37,8 +37,6 @@ describe('printed programs on the host', needing('c++'), () => {
     });
     library = openLibrary([join(folder, 'programs.so')], 'it was just compiled');
   });
-
-  afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
   function entry(module: IrModule, parameters: readonly NativeType[]): (...args: unknown[]) => void {
     const name = entryName(module);

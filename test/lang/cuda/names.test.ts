@@ -1,9 +1,8 @@
 /** Whatever names an author chooses and Heddle accepts, the CUDA compiles. */
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { HeddleError } from '../../../src/base/errors.js';
 import { Random } from '../../../src/gpu/sim/random.js';
 import {
@@ -18,6 +17,7 @@ import {
   printCuda,
 } from '../../../src/lang/index.js';
 import { cudaTool, needing } from '../../needs.js';
+import { temporaryFolder } from '../../temporary.js';
 import { compileCuda } from './nvcc.js';
 
 const each = 120;
@@ -38,7 +38,7 @@ stdin stdout errno linux unix i386 index signal y0 y1 j0 jn gamma div time selec
 
 /** Every name that the headers mention which nvcc includes unasked, and their macros. */
 function headerNames(): string[] {
-  const folder = mkdtempSync(join(tmpdir(), 'heddle-names-'));
+  const folder = temporaryFolder(onTestFinished);
   try {
     writeFileSync(join(folder, 'empty.cu'), '');
     const preprocess = (...more: string[]): string =>
@@ -52,7 +52,6 @@ function headerNames(): string[] {
     const macros = [...preprocess('-Xcompiler', '-dM').matchAll(/^#define (\w+)/gm)].map(([, name]) => name!);
     return [...new Set([...words, ...macros])].sort();
   } finally {
-    rmSync(folder, { recursive: true });
   }
 }
 

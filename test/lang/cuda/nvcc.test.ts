@@ -1,11 +1,9 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { entryName, type IrModule, kernel, pointer, printCuda } from '../../../src/lang/index.js';
 import { execute } from '../../gpu/sim/execute.js';
 import { compiledBy } from '../../gpu/sim/ptx/compiled.js';
 import { needing } from '../../needs.js';
+import { temporaryFolder } from '../../temporary.js';
 import { held, runCells } from '../holding.js';
 import { narrowProgram, programKernel, randomProgram } from '../random-programs.js';
 import { gallery } from './gallery.js';
@@ -22,8 +20,7 @@ function namedByOwnText(module: IrModule): IrModule {
 }
 
 describe('what nvcc makes of kernels, on the simulated machine', needing('nvcc'), () => {
-  const folder = mkdtempSync(join(tmpdir(), 'heddle-language-'));
-  afterAll(() => rmSync(folder, { recursive: true }));
+  const folder = temporaryFolder();
   const compiled = compiledBy(folder);
 
   test('values are right in whatever holds them', async () => {

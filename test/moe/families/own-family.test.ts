@@ -1,10 +1,8 @@
 /** A new family is a folder and a line: whatever takes a family by its name takes this one, which src does not know. */
 import './own-family/line.js';
 
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { readdirSync } from 'node:fs';
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { heddle } from '../../../src/cli/program.js';
 import { kernel, pointer } from '../../../src/lang/index.js';
 import { familyNamed, loadStep } from '../../../src/moe/families/index.js';
@@ -13,6 +11,7 @@ import { World } from '../../../src/net/world/index.js';
 import { check, checkSubjects } from '../../../src/verify/check/index.js';
 import { familyShape } from '../../../src/verify/kernels/index.js';
 import { type Case, expectReference } from '../../suite/cases.js';
+import { temporaryFolder } from '../../temporary.js';
 import { naive } from './own-family/family.js';
 
 const layer: Case = {
@@ -111,11 +110,10 @@ describe('commands take it', () => {
     const bench = ['bench', '--device', 'sim', '--family', 'naive', '--ep', '2', '--tokens', '2', '--json'];
     expect(await heddle(bench)).toBe(0);
     expect(JSON.parse(out).points[0]).toHaveProperty('tuning.dispatch.threads', 128);
-    const folder = mkdtempSync(join(tmpdir(), 'heddle-own-'));
+    const folder = temporaryFolder(onTestFinished);
     const shape = ['--shape', 'ranks=4,dispatch.threads=64'];
     expect(await heddle(['export', 'naive', '--arch', 'none', '--out', folder, ...shape])).toBe(0);
     expect(readdirSync(folder)).toEqual(expect.arrayContaining(['plan.json', 'naive_dispatch.cu']));
-    rmSync(folder, { recursive: true });
     out = '';
     expect(await heddle(['plan', '--ep', '8', '--family', 'naive', '--tokens', '8'])).toBe(0);
     expect(out).toMatch(/^8 +naive \* +\d/m);

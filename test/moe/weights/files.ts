@@ -1,16 +1,15 @@
 /** Folders of models, as small as they get, that tests write. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
+import { temporaryFolder } from '../../temporary.js';
 import { drawn, type StoredModel, safetensors } from './stored.js';
 
 export * from './stored.js';
 
 /** A folder that is gone after the test. */
 export function folderWith(files: Readonly<Record<string, Uint8Array | string>> = {}): string {
-  const folder = mkdtempSync(join(tmpdir(), 'heddle-weights-'));
-  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = temporaryFolder(onTestFinished);
   for (const [name, contents] of Object.entries(files)) writeFileSync(join(folder, name), contents);
   return folder;
 }

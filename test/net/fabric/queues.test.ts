@@ -1,19 +1,16 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { needing } from '../../needs.js';
+import { temporaryFolder } from '../../temporary.js';
 import { transpiled } from '../../tree.js';
 
 describe('completion queues of a verbs device, which are short', needing('cc'), () => {
-  let folder: string;
+  const folder = temporaryFolder();
   beforeAll(() => {
-    folder = mkdtempSync(join(tmpdir(), 'heddle-verbs-'));
     const source = join(import.meta.dirname, 'verbs.c');
     execFileSync('cc', ['-shared', '-fPIC', '-w', '-o', join(folder, 'libibverbs.so.1'), source]);
   });
-  afterAll(() => rmSync(folder, { recursive: true }));
 
   it.each([
     ['', {}, '511 32 32'],

@@ -1,8 +1,7 @@
 /** What a world tells of itself: to listeners, and to a file. */
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest';
 import { FileError, HeddleError, RankMaskedError } from '../../../src/base/errors.js';
 import { heddle } from '../../../src/cli/program.js';
 import { ExpertParallel, emptyTensor, MovingWeights } from '../../../src/moe/index.js';
@@ -10,17 +9,17 @@ import type { Placement } from '../../../src/moe/layer/index.js';
 import { World, type WorldEvent } from '../../../src/net/world/index.js';
 import { layerOf, shapeOfRounds } from '../../../src/verify/testing/index.js';
 import { needing } from '../../needs.js';
+import { temporaryFolder } from '../../temporary.js';
 import { transpiled } from '../../tree.js';
 
 let folder = '';
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'heddle-events-'));
+  folder = temporaryFolder(onTestFinished);
 });
 afterEach(() => {
   vi.unstubAllEnvs();
   vi.restoreAllMocks();
   process.exitCode = undefined;
-  rmSync(folder, { recursive: true });
 });
 
 const shape = shapeOfRounds({ ranks: 3, experts: 3, topK: 1, maxTokens: 2, hidden: 8, dtype: 'bf16' });

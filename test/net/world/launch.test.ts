@@ -1,28 +1,24 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { CommanderError } from 'commander';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { ArgumentError, UnavailableError } from '../../../src/base/errors.js';
 import { Command } from '../../../src/cli/commander.js';
 import { register } from '../../../src/cli/run.js';
 import { Launch, type LaunchOptions, loaderArguments } from '../../../src/net/world/launch.js';
 import { startReaper } from '../../../src/net/world/reaper.js';
 import { launchReporting } from '../../../src/net/world/report-lines.js';
+import { temporaryFolder } from '../../temporary.js';
 import { root, transpiled, transpiledUrl } from '../../tree.js';
 import { freePort } from './circles.js';
 
 const fixture = (name: string) => transpiled(`test/net/world/programs/${name}.ts`);
 const FALL = fixture('fall');
 
-let folder = '';
-beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), 'heddle-launch-'));
-});
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 
 /** A program of plain JavaScript, which starts faster than one in TypeScript. */
 function program(source: string): string {

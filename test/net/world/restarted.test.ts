@@ -1,12 +1,11 @@
 /** Processes of a world that are killed or stopped, and started anew: all of them, or one in its place. */
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
-import { afterEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { Launch } from '../../../src/net/world/index.js';
 import { needing } from '../../needs.js';
+import { temporaryFolder } from '../../temporary.js';
 import { transpiled } from '../../tree.js';
 import { EtcdServer } from './etcd/server.js';
 
@@ -38,11 +37,10 @@ describe('a process', () => {
   });
 
   it('that is killed ends the world, which begins anew', needing('libfabric'), async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'heddle-restarted-'));
+    const folder = temporaryFolder(onTestFinished);
     const { exitCode, lines, all, notes, results } = await launch('restart', {
       ...{ ranks: 3, nodes: 3, args: [join(folder, 'fell')] },
     });
-    rmSync(folder, { recursive: true });
     expect(lines, all).toEqual([0, 1, 2].map((rank) => `${rank} of 3: the same bits`));
     expect(notes[0]).toBe('rank 1 was ended by SIGKILL; the others have 5 s to end');
     expect(notes.at(-1)).toBe('the world begins anew, start 2');

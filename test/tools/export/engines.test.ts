@@ -3,20 +3,19 @@
  * among processes as the driver does, and writes down each launch instead of carrying it out.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { familyNamed } from '../../../src/moe/families/index.js';
 import { printHeader } from '../../../src/tools/export/header.js';
 import { architectureNamed, exportPlan, type LaunchPlan } from '../../../src/tools/export/index.js';
 import { printSource } from '../../../src/tools/export/source.js';
 import { familyShape, type ShapeText } from '../../../src/verify/kernels/index.js';
 import { cudaHeaders, hostCompiler, needing } from '../../needs.js';
+import { temporaryFolder } from '../../temporary.js';
 import { root } from '../../tree.js';
 
-const folder = mkdtempSync(join(tmpdir(), 'heddle-engines-'));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 
 const shape = { ranks: 2, tokens: 128, hidden: 1024, experts: 16, topk: 4 };
 const strict = ['-Wall', '-Wextra', '-Wpedantic', '-Werror'];

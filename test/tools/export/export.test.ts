@@ -1,9 +1,8 @@
 /** What `heddle export` writes is enough: a host that knows nothing else gets what Heddle's own gets, bit by bit. */
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, describe, expect, test, vi } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { heddle } from '../../../src/cli/program.js';
 import { families, familyNamed } from '../../../src/moe/families/index.js';
 import {
@@ -22,6 +21,7 @@ import { froms, structs, tables } from '../../../src/tools/export/pack.js';
 import { familyKeys, familyShape, registry, type ShapeKeys } from '../../../src/verify/kernels/index.js';
 import { makeSources } from '../../../src/verify/testing/index.js';
 import { hostCompiler, needing } from '../../needs.js';
+import { temporaryFolder } from '../../temporary.js';
 import { root } from '../../tree.js';
 import { PlanHost } from './host.js';
 
@@ -194,8 +194,7 @@ test.each(['experts', 'plan'] as const)(
   },
 );
 
-const folder = mkdtempSync(join(tmpdir(), 'heddle-export-'));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 
 /** Its exit code, and what it printed. */
 async function run(args: readonly string[]): Promise<{ code: number; said: string }> {

@@ -1,16 +1,15 @@
 /** What `--replay` shows of a schedule: its last steps, and all of them as a timeline. */
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { runCheck } from '../../../src/cli/check.js';
 import { heddle } from '../../../src/cli/program.js';
 import { kernel, pointer } from '../../../src/lang/index.js';
 import { type CheckSubject, check, configuration } from '../../../src/verify/check/index.js';
+import { temporaryFolder } from '../../temporary.js';
 import { ringSubject } from './ring.js';
 
-const folder = mkdtempSync(join(tmpdir(), 'heddle-timeline-'));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 
 interface Event {
   readonly ph: string;

@@ -1,13 +1,13 @@
 /** The example of docs/ptx.md: a CUDA kernel of one's own, its host, and what `heddle check` says of it. */
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import host from '../../../../examples/ptx/all-reduce.js';
 import { ptx } from '../../../../src/lang/index.js';
 import { type CheckSubject, check, formatFinding, ptxSubject } from '../../../../src/verify/check/index.js';
 import { cudaTool, needing } from '../../../needs.js';
+import { temporaryFolder } from '../../../temporary.js';
 
 const root = new URL('../../../../', import.meta.url).pathname;
 
@@ -17,8 +17,7 @@ function subjectOf(file: string): CheckSubject {
 }
 
 describe('the all-reduce of examples/ptx', () => {
-  const folder = mkdtempSync(join(tmpdir(), 'heddle-example-'));
-  afterAll(() => rmSync(folder, { recursive: true }));
+  const folder = temporaryFolder();
 
   function compile(...options: readonly string[]): string {
     const file = join(folder, `all-reduce${options.length}.ptx`);

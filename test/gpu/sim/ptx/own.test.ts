@@ -1,18 +1,15 @@
 /** Kernels in TypeScript, printed as CUDA and compiled to PTX: they do on the simulated machine what their own form does there. */
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { prepare, steps } from '../../../../examples/gemm/index.js';
 import { f32ToBf16 } from '../../../../src/gpu/index.js';
 import { formatFinding, type KernelModule, Random, SimMachine } from '../../../../src/gpu/sim/index.js';
 import { checkSubjects, runOnce } from '../../../../src/verify/check/index.js';
 import { needing } from '../../../needs.js';
+import { temporaryFolder } from '../../../temporary.js';
 import { compiledBy } from './compiled.js';
 
 describe('what nvcc makes of kernels', needing('nvcc'), () => {
-  const folder = mkdtempSync(join(tmpdir(), 'heddle-own-'));
-  afterAll(() => rmSync(folder, { recursive: true }));
+  const folder = temporaryFolder();
   const compiled = compiledBy(folder);
 
   test.each([

@@ -1,18 +1,18 @@
 /** Mistakes planted in CUDA kernels, each found by the lines of the `.cu` that have its number, and each silent without it. */
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { formatFinding, SimMachine } from '../../../../src/gpu/sim/index.js';
 import { type PtxProgram, ptx } from '../../../../src/lang/index.js';
 import { cudaTool, needing } from '../../../needs.js';
+import { temporaryFolder } from '../../../temporary.js';
 
 const source = fileURLToPath(new URL('planted.cu', import.meta.url));
 
 describe('planted mistakes', needing('nvcc'), () => {
-  const folder = mkdtempSync(join(tmpdir(), 'heddle-planted-'));
+  const folder = temporaryFolder();
   let program: PtxProgram;
 
   beforeAll(() => {
@@ -25,7 +25,6 @@ describe('planted mistakes', needing('nvcc'), () => {
     expect(status, stderr).toBe(0);
     program = ptx(readFileSync(to, 'utf8'), 'planted.ptx');
   });
-  afterAll(() => rmSync(folder, { recursive: true }));
 
   /** All that is found in some schedules. */
   async function findings(name: string, ranks: number, grid: number, block: number): Promise<string> {

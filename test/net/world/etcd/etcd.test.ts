@@ -1,11 +1,10 @@
 /** Worlds that meet in a real etcd, of which anything falls. */
 import { spawn, spawnSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
-import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { RendezvousError } from '../../../../src/base/errors.js';
 import { parseEtcdAddress } from '../../../../src/net/world/etcd/address.js';
 import { type RangeAnswer, text64, under } from '../../../../src/net/world/etcd/client.js';
@@ -13,6 +12,7 @@ import { EtcdWorld } from '../../../../src/net/world/etcd/world.js';
 import { ProcessCircle } from '../../../../src/net/world/process-circle.js';
 import { examineRendezvous } from '../../../../src/tools/doctor/index.js';
 import { needing } from '../../../needs.js';
+import { temporaryFolder } from '../../../temporary.js';
 import { transpiled } from '../../../tree.js';
 import { joinInEtcd } from '../circles.js';
 import { Detour, EtcdServer, Gateway } from './server.js';
@@ -61,7 +61,7 @@ describe('in etcd', { ...needing('etcd'), timeout: 60_000 }, () => {
   });
 
   it('a world goes on without its launcher, and then without rank 0', async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'heddle-outlive-'));
+    const folder = temporaryFolder(onTestFinished);
     const there = (what: string) => readdirSync(folder).filter((name) => name.startsWith(what));
     const launcher = spawn(
       process.execPath,
@@ -77,7 +77,6 @@ describe('in etcd', { ...needing('etcd'), timeout: 60_000 }, () => {
         origins: [1, 2],
         parts: [1, 2],
       });
-    rmSync(folder, { recursive: true });
   });
 
   it('a joiner is refused a place that is taken, and a world of another size or secret', async () => {
@@ -319,7 +318,7 @@ describe('an etcd', { ...needing('etcd'), timeout: 60_000 }, () => {
   });
 
   it('that speaks TLS is believed by its certificate alone', needing('openssl'), async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'heddle-tls-'));
+    const folder = temporaryFolder(onTestFinished);
     const [cert, key] = ['cert.pem', 'key.pem'].map((name) => join(folder, name)) as [string, string];
     const of = ['-subj', '/CN=etcd', '-addext', 'subjectAltName=IP:127.0.0.1', '-days', '2', '-nodes'];
     const made = ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', ...of];
@@ -330,7 +329,6 @@ describe('an etcd', { ...needing('etcd'), timeout: 60_000 }, () => {
     expect(await meet(circles)).toEqual(allMet(2));
     await disposeAll(circles);
     await expect(joinInEtcd({ rendezvous }, 1, { timeoutMs: 1000 })).rejects.toThrow('self-signed');
-    rmSync(folder, { recursive: true });
   });
 
   it('that asks for a user and a password is given them', async () => {
