@@ -14,9 +14,9 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 10_900,
-  gpu: 19_730,
+  gpu: 19_780,
   net: 11_250,
-  moe: 18_550,
+  moe: 18_780,
   verify: 6_590,
   tools: 7_540,
   cli: 2_620,
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 78_340 },
+  { name: 'src', files: sources('src'), ceiling: 78_630 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 760 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_600 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_630 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 32_140 },

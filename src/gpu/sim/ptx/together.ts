@@ -26,6 +26,7 @@ export const together: Readonly<Record<string, Handler>> = {
     x.setWord(x.operand(0), '1 << (threadIdx & 31)');
   },
   ldmatrix,
+  stmatrix,
   mma,
   griddepcontrol(x) {
     if (x.among('wait', 'launch_dependents') === 'wait')
@@ -284,6 +285,39 @@ function ldmatrix(x: Instruction): void {
   to.forEach((register, i) => {
     x.setWord(register, word(i), 'b32', 'bits');
   });
+}
+
+function stmatrix(x: Instruction): void {
+  x.ignore(/^(sync|aligned|m8n8)$/);
+  const count = Number(x.among('x1', 'x2', 'x4')?.slice(1) ?? 0);
+  const turned = x.has('trans');
+  const space = spaceOf(x);
+  if (x.type() !== 'b16' || count === 0) x.refuse('only 8×8 matrices of 16 bits are simulated');
+  const words = elementsOf(x, x.operand(1), count).map((one) => x.word(one));
+  const complete: Complete = (words, first) => gatherRows(words, first, count, turned);
+  meet(x, { key: `stmatrix ${count} ${turned}`, complete }, fullWarp, words);
+  const to = spot(x, x.operand(0), space);
+  x.code.line(`if ((threadIdx & 31) < ${8 * count}) {`);
+  const access = { kind: 'write', order: 'weak', scope: 'cta', bytes: 16, site: x.site } as const;
+  x.code.accesses.print(access, to, () => {
+    for (let i = 0; i < 4; i++) x.code.line(`${to.buffer}.i32[(${to.offset} >> 2) + ${i}] = ${word(i)};`);
+  });
+  x.code.line('}');
+}
+
+/** Lane 8 · m + r gets row r of matrix m, of which each lane brought a word: the reverse of `dealMatrices`. */
+function gatherRows(words: Int32Array, first: number, count: number, turned: boolean): void {
+  const brought = words.slice(matrixWords * first, matrixWords * (first + 32));
+  /** The element in a row and a column of matrix m. */
+  const half = (m: number, row: number, column: number): number => {
+    const [y, x] = turned ? [column, row] : [row, column];
+    return (brought[matrixWords * (4 * y + (x >> 1)) + m]! >>> (16 * (x & 1))) & 0xffff;
+  };
+  for (let lane = 0; lane < 8 * count; lane++)
+    for (let i = 0; i < 4; i++) {
+      const [m, row] = [lane >> 3, lane & 7];
+      words[matrixWords * (first + lane) + i] = half(m, row, 2 * i) | (half(m, row, 2 * i + 1) << 16);
+    }
 }
 
 function mma(x: Instruction): void {

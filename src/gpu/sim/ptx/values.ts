@@ -64,6 +64,13 @@ export const values: Readonly<Record<string, Handler>> = {
     } else ofWord(x, (a) => `brev(${a})`);
   },
   bfe: (x) => exactly(x, x.type()),
+  bmsk(x) {
+    const wraps = x.among('wrap', 'clamp') === 'wrap';
+    x.type();
+    const [from, bits] = [1, 2].map((i) => x.short(x.word(x.operand(i)), 'i'));
+    const ones = wraps ? `~(-1 << ${bits})` : `(${bits} >>> 0 > 31 ? -1 : ~(-1 << ${bits}))`;
+    x.setWord(x.operand(0), wraps ? `${ones} << ${from}` : `${from} >>> 0 > 31 ? 0 : ${ones} << ${from}`);
+  },
   bfi: insert,
   prmt: (x) => ofWord(x, (...all) => `prmt(${all})`),
   cvt: convert,
@@ -280,6 +287,16 @@ function approximate(x: Instruction, of: (a: string) => string): void {
 function integers(x: Instruction, type: PtxType): void {
   const { name } = x;
   const sign = isSigned(type) ? 'i' : 'u';
+  if (type === 'u16x2' || type === 's16x2') {
+    if (name !== 'add' && name !== 'min' && name !== 'max') x.refuse(`'${name}' is not known of '.${type}'`);
+    const [a, b] = [1, 2].map((i) => x.short(x.word(x.operand(i)), 'i'));
+    const upper = type === 'u16x2' ? '>>>' : '>>';
+    const lower = (word: string) => (type === 'u16x2' ? `(${word} & 65535)` : `(${word} << 16 >> 16)`);
+    const low = `(${ofWords(name, type, lower(a!), lower(b!))}) & 65535`;
+    const high = ofWords(name, type, `(${a} ${upper} 16)`, `(${b} ${upper} 16)`);
+    x.setWord(x.operand(0), `${low} | (${high}) << 16`);
+    return;
+  }
   if (x.has('sat')) {
     if (type !== 's32' || (name !== 'add' && name !== 'sub')) x.refuse("'.sat' is not known of it");
     exactly(x, type, `${name}sat`);

@@ -183,6 +183,28 @@ READY:
   });
 });
 
+test.each(['', '.trans'])('stmatrix%s stores what ldmatrix would load', async (turned) => {
+  const body = `
+  mov.u32 %r1, %tid.x; mov.u32 %r2, tile; shl.b32 %r3, %r1, 4; add.u32 %r2, %r2, %r3;
+  mul.lo.u32 %r4, %r1, 0x10001; or.b32 %r5, %r4, 0x01000100; or.b32 %r6, %r4, 0x02000200; or.b32 %r7, %r4, 0x03000700;
+  stmatrix.sync.aligned.m8n8.x4${turned}.shared.b16 [%r2], {%r4, %r5, %r6, %r7};
+  bar.warp.sync -1;
+  ldmatrix.sync.aligned.m8n8.x4${turned}.shared.b16 {%r8, %r9, %r10, %r11}, [%r2];
+  xor.b32 %r8, %r8, %r4; xor.b32 %r9, %r9, %r5; xor.b32 %r10, %r10, %r6; xor.b32 %r11, %r11, %r7;
+  ld.shared.u32 %r12, [%r2+4];
+  mul.wide.u32 %rd1, %r1, 32; add.s64 %rd1, %out, %rd1;
+  st.global.v4.u32 [%rd1], {%r8, %r9, %r10, %r11}; st.global.u32 [%rd1+16], %r12;`;
+  const text = fileOf(body, { declarations: '.shared .align 16 .b8 tile[512];' });
+  for (const mode of ['fast', 'checked'] as const) {
+    const { words, findings, error } = await run(text, { mode, block: 32, bytes: 1024 });
+    expect([error, findings]).toEqual([null, []]);
+    for (let lane = 0; lane < 32; lane++)
+      expect([...words.subarray(8 * lane, 8 * lane + 4)]).toEqual([0, 0, 0, 0]);
+    // Row 1 of the first matrix: its third and fourth elements.
+    expect(words[8 + 4]).toBe(turned === '' ? 0x00050005 : 0x000c0008);
+  }
+});
+
 describe('a cluster of two blocks', () => {
   // Each stores its number to the other's shared memory.
   const kernel = fileOf(
