@@ -62,6 +62,7 @@ const rings = {
     'test/net/world/restarted.test.ts',
     'test/net/world/etcd/etcd.test.ts',
   ],
+  machines: ['test/machines/machines.test.ts'],
   package: ['test/rooms/tarball.test.ts'],
 };
 

@@ -37,10 +37,10 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 78_630 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 760 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_630 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_920 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 32_140 },
+  ...{ name: 'docs and README', ceiling: 32_190 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 

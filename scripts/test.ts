@@ -44,6 +44,7 @@ const rings: Readonly<Record<string, string>> = {
   nvcc: 'every kernel compiles, without spills (nvcc)',
   nodes: 'processes that are nodes of a world, over each provider (libfabric)',
   faults: 'processes killed, stopped and cut off (libfabric, network namespaces, etcd)',
+  machines: 'worlds of two virtual machines, over verbs and tcp (qemu, a kernel of Debian)',
   package: 'what users get: packed, compiled against, run (npm pack)',
 };
 

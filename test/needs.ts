@@ -22,6 +22,7 @@ import {
   shmShortage,
   usableProviders,
 } from '../src/net/fabric/index.js';
+import { areMade } from './machines/machine.js';
 import { whyNoContainer } from './net/fabric/container.js';
 import { whyNoHosts } from './net/fabric/hosts.js';
 
@@ -156,6 +157,12 @@ const things = {
   'no efa': () =>
     lacksLibfabric() ?? unless(!usableProviders([]).includes('efa'), 'a machine without EFA', missed),
   'no nvshmem': () => unless(!probe(nvshmemCandidates).ok, 'a machine without NVSHMEM', missed),
+  machines: () =>
+    unless(
+      areMade() && runs('qemu-system-x86_64'),
+      'virtual machines',
+      'apt-get install qemu-system-x86 busybox-static rdma-core ibverbs-providers cpio kmod, and test/machines/make',
+    ),
   etcd: () => unless(runs('etcd'), 'etcd', 'apt-get install etcd-server'),
   openssl: () => unless(spawnSync('openssl', ['version']).status === 0, 'openssl', 'apt-get install openssl'),
   chromium: () => unless(findChromium() !== null, 'Chromium', 'apt-get install chromium'),

@@ -2,6 +2,7 @@
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
+import type { ProviderName } from '../../src/net/fabric/index.js';
 import { Launch } from '../../src/net/world/index.js';
 import { needing, type TestedProvider } from '../needs.js';
 import { transpiled } from '../tree.js';
@@ -9,6 +10,27 @@ import { casesAcross } from './round-trip.js';
 
 /** Half a minute of two processors goes into one of these, and others may want them. */
 const timeout = 240_000;
+
+/** Requires what programs/nodes-rank says where every rank had the bits of the reference in all cases. `errors`: what a test shows when it fails. */
+export function requireAllRight(
+  out: string,
+  provider: ProviderName,
+  ranks: number,
+  ranksOfNode: number,
+  errors: string,
+): void {
+  const names = casesAcross(ranks).map(({ name }) => name);
+  const done = Array.from({ length: ranks }, (): string[] => []);
+  for (const line of out.trim().split('\n')) {
+    const { rank, name } = JSON.parse(line) as { rank: number; name: string };
+    done[rank]!.push(name);
+  }
+  const wires = (rank: number) =>
+    rank < ranksOfNode
+      ? 'host: HEDDLE_WIRES, or fabric.wires, says so'
+      : `gpu: a write over ${provider} landed there (simulated)`;
+  expect(done, errors).toEqual(done.map((_, rank) => [wires(rank), ...names]));
+}
 
 export function testNodesOver(provider: TestedProvider, nodes: number, ranksOfNode: number): void {
   const ranks = nodes * ranksOfNode;
@@ -30,17 +52,7 @@ export function testNodesOver(provider: TestedProvider, nodes: number, ranksOfNo
         stdout.end();
         stderr.end();
         const [out, errors] = await said;
-        const names = casesAcross(ranks).map(({ name }) => name);
-        const done = Array.from({ length: ranks }, (): string[] => []);
-        for (const line of out.trim().split('\n')) {
-          const { rank, name } = JSON.parse(line) as { rank: number; name: string };
-          done[rank]!.push(name);
-        }
-        const wires = (rank: number) =>
-          rank < ranksOfNode
-            ? 'host: HEDDLE_WIRES, or fabric.wires, says so'
-            : `gpu: a write over ${provider} landed there (simulated)`;
-        expect(done, errors).toEqual(done.map((_, rank) => [wires(rank), ...names]));
+        requireAllRight(out, provider, ranks, ranksOfNode, errors);
         expect(exitCode).toBe(0);
       });
     },

@@ -1,5 +1,5 @@
 // A process of a world of several nodes, whose GPUs it simulates: runs cases of the common suite over the provider that it is
-// told, and prints for each of its ranks which were right.
+// told, on the device that it is told (default lo), and prints for each of its ranks which were right.
 import { setFlagsFromString } from 'node:v8';
 import type { ProviderName } from '../../../src/net/fabric/index.js';
 import { World } from '../../../src/net/world/index.js';
@@ -7,8 +7,8 @@ import { kernelsStayBytecode } from '../../v8.js';
 import { casesAcross } from '../round-trip.js';
 
 for (const flag of kernelsStayBytecode) setFlagsFromString(flag);
-const provider = process.argv[2] as ProviderName;
-const devices = provider === 'shm' ? [] : ['lo'];
+const [provider, device = 'lo'] = process.argv.slice(2) as [ProviderName, string?];
+const devices = provider === 'shm' ? [] : [device];
 
 // Messages of node 0 lie in the host's memory, all others' in memory of their simulated GPUs: nobody needs the same.
 const wires = process.env.HEDDLE_RANK === '0' ? 'host' : 'gpu';
