@@ -211,11 +211,11 @@ export class MoeLayer {
     return this.#inside.table.statistics(stream);
   }
 
-  /** How long the ranks' kernels waited for each other (`waits: true`): as that of ExpertParallel. */
+  /** How long the ranks' kernels waited for each other in this layer's rounds (`waits: true`): as that of ExpertParallel. */
   async waits(stream: Stream): Promise<Waits> {
     requireStream('stream', stream);
     if (this.#disposed) throw new DisposedError('this MoeLayer');
-    return buffersInside(this.buffers).ep.waits(stream);
+    return buffersInside(this.buffers).ep.waits(stream, this.#inside.table);
   }
 
   /** As that of the layer's buffers. */

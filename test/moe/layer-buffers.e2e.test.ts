@@ -102,11 +102,11 @@ it.each<[string, string, How]>([
 );
 
 test('few tokens and many take turns in one set, whose shared expert runs beside the others or before them', async () => {
-  const sim = SimMachine.create({ ranks, schedule: 'random', seed: '13', hostLines: false });
+  const sim = SimMachine.create({ ranks, mode: 'checked', schedule: 'random', seed: '13', hostLines: false });
   const steps = [
     [2, 513, 65, 1],
     [3, 1, 0, 1],
-  ] as const; // prettier-ignore
+  ] as const;
   const inputs = makeLayer(
     deep,
     steps.map((own) => own.reduce<number>((sum, tokens) => sum + tokens, 0)),
@@ -169,6 +169,27 @@ test('layers place and count experts apart', async () => {
     await model.dispose();
   });
 });
+
+test.each(['one-sided', 'portable', 'hybrid'])(
+  'layers count apart how long they wait: %s',
+  async (family) => {
+    const nodes = family === 'hybrid' ? 2 : 1;
+    await World.local({ ranks, nodes, device: 'sim' }, async (world) => {
+      const stream = world.device.createStream();
+      const model = await createModel(world, stream, { family, waits: true });
+      const [first, second] = model.all.map(({ layer }) => layer) as [MoeLayer, MoeLayer];
+      const counted = async (layer: MoeLayer) => {
+        const { histograms } = await layer.waits(stream);
+        return histograms.combine[world.rank]![1 - world.rank]!.reduce((sum, rounds) => sum + rounds);
+      };
+      model.forward();
+      first.forward(model.all[0]!.x, model.all[0]!.out, stream);
+      await model.buffers.synchronize(stream);
+      expect([await counted(first), await counted(second)]).toEqual([2, 1]);
+      await model.dispose();
+    });
+  },
+);
 
 test('a further layer takes no memory but its table', async () => {
   await World.local({ ranks, device: 'sim' }, async (world) => {

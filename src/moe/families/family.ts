@@ -120,8 +120,8 @@ export interface Plan {
     /** The word that counts rounds which have come to their last launch: the host reads it. */
     readonly rounds: View;
   };
-  /** Given for a layer that counts waits: [phase][round][peer], 64-bit nanoseconds, as common/waits.ts has them. */
-  readonly waits?: View;
+  /** Given for a layer that counts waits: [phase][round][peer], 64-bit nanoseconds, and [round], whose it was, as common/waits.ts has them. */
+  readonly waits?: { readonly waited: View; readonly waiters: View };
 }
 
 /** Memory that peers reach: the same layout on every rank. */
@@ -211,6 +211,8 @@ export interface Round {
   routeWeights: number;
   /** What the round's layer has of a PlacingPlan: the table, the places, the counts; nothing where there is none. */
   placing: readonly number[];
+  /** The number of the round's layer. */
+  layer: number;
 }
 
 /** A plan's memory, where it lies on this rank. */
@@ -258,6 +260,7 @@ const perRound: Readonly<Record<string, (set: Setter, round: Round) => void>> = 
   madeRows: (set, { madeRows }) => set(0, madeRows),
   scatter: (set, { scatter }) => set(0, scatter),
   routeWeights: (set, { routeWeights }) => set(0, routeWeights),
+  layer: (set, { layer }) => set(0, layer),
   placing(set, { placing }) {
     for (let i = 0; i < placing.length; i++) set(i, placing[i]!);
   },

@@ -7,7 +7,14 @@ import { oneSided } from './one-sided/family.js';
 import { portable } from './portable/family.js';
 
 export { unitBytes, widestUnit } from './common/parts.js';
-export { initialEpoch, numberOfRound, type Operation, operations, readFailure } from './common/waits.js';
+export {
+  initialEpoch,
+  notedWaits,
+  numberOfRound,
+  type Operation,
+  operations,
+  readFailure,
+} from './common/waits.js';
 export * from './family.js';
 export { hybrid } from './hybrid/family.js';
 export type { HybridTuning } from './hybrid/knobs.js';

@@ -311,16 +311,13 @@ export class ExpertParallel<P extends string = string, S extends string = never>
   }
 
   /**
-   * How long the ranks' kernels waited for each other, in the last rounds that are before this on their streams (`waits: true`). Every
-   * rank of the world calls it.
+   * How long the ranks' kernels waited for each other, in the last rounds that are before this on their streams (`waits: true`); or in those
+   * of `layer`, where several take turns. Every rank of the world calls it.
    */
-  async waits(stream: Stream): Promise<Waits> {
+  async waits(stream: Stream, layer?: LayerTable): Promise<Waits> {
     this.#requireReady('dispatch', stream);
-    return readWaits(
-      this.world,
-      this.#rounds.map(({ loaded }) => loaded),
-      stream,
-    );
+    const loaded = this.#rounds.map(({ loaded }) => loaded);
+    return readWaits(this.world, loaded, stream, layer?.number ?? null);
   }
 
   /**
@@ -387,7 +384,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
       throw new ArgumentError('layer', layer, 'what addLayer of this ExpertParallel gave');
     const round = this.#rounds[this.#next]!;
     round.require(call);
-    round.run(call, stream, { inputs, placing: layer.placing(this.#next) });
+    round.run(call, stream, { inputs, placing: layer.placing(this.#next), layer: layer.number });
     const forward = layer.count();
     if (this.shape.masks) this.#note({ layer: this.#layers.indexOf(layer), forward }, stream);
     this.#next = (this.#next + 1) % this.#rounds.length;

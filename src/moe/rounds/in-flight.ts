@@ -66,7 +66,7 @@ const calls = {
 export type Call = keyof typeof calls;
 
 /** What a round begins with: what the caller brings, and what its layer does. */
-interface Begins extends Pick<Round, 'placing'> {
+interface Begins extends Pick<Round, 'placing' | 'layer'> {
   readonly inputs: DispatchInputs;
 }
 
@@ -75,7 +75,7 @@ export class RoundInFlight<P extends string = string> {
   /** The results of the round's calls so far. */
   readonly brings: Round = {
     ...{ tokens: 0, topkIds: 0, topkWeights: 0, rows: [], out: 0 },
-    ...{ made: 0, madeRows: 0, scatter: 0, routeWeights: 0, placing: [] },
+    ...{ made: 0, madeRows: 0, scatter: 0, routeWeights: 0, placing: [], layer: 0 },
   };
   /** Whether a round was not all on one stream; then an event must order its halves, which nobody here sees. */
   changedStreams = false;
@@ -154,6 +154,7 @@ export class RoundInFlight<P extends string = string> {
       if (from === 'combined') {
         this.inputs.take(begins!.inputs, this.brings, stream);
         this.brings.placing = begins!.placing;
+        this.brings.layer = begins!.layer;
       }
       this.loaded.run(phases, this.brings, stream);
     } finally {

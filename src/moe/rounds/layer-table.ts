@@ -30,6 +30,9 @@ interface Turn {
 
 /** One of the layers whose rounds take turns in the windows of an ExpertParallel: what `addLayer` gives. */
 export class LayerTable {
+  static #made = 0;
+  /** No other layer of this process has it. */
+  readonly number = LayerTable.#made++;
   readonly #world: World;
   readonly #layer: Layer;
   readonly #turns: readonly Turn[];

@@ -2,6 +2,7 @@
 import { HeddleError } from '../../base/errors.js';
 import type { Stream } from '../../gpu/index.js';
 import type { World } from '../../net/world/index.js';
+import { notedWaits, numberOfRound, type View } from '../families/index.js';
 import type { LoadedPlan } from './loaded-plan.js';
 
 /**
@@ -19,24 +20,42 @@ export interface Waits {
 /** Every bit of it is set where no round has been. */
 const nothing = 2n ** 64n - 1n;
 
+/** Rounds of a layer that count. A set of more than sixteen layers remembers fewer of each. */
+const mostRounds = 64;
+
 /** The buckets of a histogram: the last begins with a quarter of a second. */
 const buckets = 20;
 const bucketOf = (microseconds: number): number =>
   Math.min(buckets - 1, Math.max(0, Math.floor(Math.log2(Math.max(microseconds, 0.5))) + 1));
 
-/** Reads the waits of all ranks. Every rank calls it. */
-export async function readWaits(world: World, rounds: readonly LoadedPlan[], stream: Stream): Promise<Waits> {
+/** Reads the waits of all ranks, in rounds of the layer with this number, or of all. Every rank calls it. */
+export async function readWaits(
+  world: World,
+  rounds: readonly LoadedPlan[],
+  stream: Stream,
+  layer: number | null,
+): Promise<Waits> {
   if (rounds.some(({ plan }) => plan.waits === undefined))
     throw new HeddleError('HEDDLE_NOT_COUNTED', 'waits are not counted; create the layer with waits: true');
   const { ranks } = world;
   /** [phase][peer]: the mean, then the histogram. */
   const noted = Array.from({ length: 2 * ranks }, (): number[] => []);
   for (const loaded of rounds) {
-    const { data, bytes } = loaded.tensor(loaded.plan.waits!);
-    const words = new BigUint64Array((await stream.copyOut(data, bytes)).slice().buffer);
+    const { waited, waiters } = loaded.plan.waits!;
+    const read = async (view: View) => {
+      const { data, bytes } = loaded.tensor(view);
+      return (await stream.copyOut(data, bytes)).slice().buffer;
+    };
+    const [words, rounds] = [new BigUint64Array(await read(waited)), new Uint32Array(await read(waiters))];
+    const numberOf = (entry: number): number => numberOfRound(rounds[2 * entry]!);
+    const entries = Array.from({ length: rounds.length / 2 }, (_, entry) => entry)
+      .filter((entry) => layer === null || rounds[2 * entry + 1] === layer)
+      .sort((a, b) => numberOf(b) - numberOf(a));
+    const wanted = new Set(entries.slice(0, mostRounds));
     for (const [i, nanoseconds] of words.entries()) {
       const phase = Math.floor((2 * i) / words.length);
-      if (nanoseconds !== nothing) noted[phase * ranks + (i % ranks)]!.push(Number(nanoseconds) / 1000);
+      if (wanted.has(Math.floor(i / ranks) % notedWaits) && nanoseconds !== nothing)
+        noted[phase * ranks + (i % ranks)]!.push(Number(nanoseconds) / 1000);
     }
   }
   const mine = noted.flatMap((times) => {

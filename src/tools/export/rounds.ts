@@ -124,6 +124,7 @@ async function recordRound(
     scatter: made?.scatter.data ?? 0,
     routeWeights: made?.weights.data ?? 0,
     placing: [],
+    layer: 0,
   };
   const launches: StageLaunch[] = [];
   const record = (phase: Stage, run: () => void): void => {

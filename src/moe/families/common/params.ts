@@ -10,6 +10,7 @@ import {
 } from '../../../lang/index.js';
 import { type Layer, sharing } from '../../layer/index.js';
 import { placingParam } from './places.js';
+import { layerParam } from './waits.js';
 
 /** Parameters that are numbers: u32 all of them. */
 export const numbers = <const Name extends string>(...names: readonly Name[]) =>
@@ -47,7 +48,7 @@ export const inputsOf = (layer: Layer) =>
 
 /** A dispatch, without its limit. */
 export const dispatchParams = <S extends LayoutSpec>(window: TypedLayout<S>, layer: Layer) =>
-  ({ win: peers(window), ...inputsOf(layer).of }) as const;
+  ({ win: peers(window), ...inputsOf(layer).of, layer: layerParam(layer) }) as const;
 
 /** A combine that adds rows up. */
 export const combineParams = <S extends LayoutSpec>(window: TypedLayout<S>, { output }: Layer) =>

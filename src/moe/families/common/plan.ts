@@ -85,6 +85,11 @@ export function planOf({ layer, rank, memory, layout, rounds = '', ...own }: Pla
     },
     failure: view('failure', 'u32', [failureWords]),
     ...(layer.masks && { masks: { masked: view('masked', 'u32', [4]), rounds: view(rounds, 'u32', [1]) } }),
-    ...(layer.waits && { waits: view('waited', 'u32', [2, notedWaits, ranks, 2]) }),
+    ...(layer.waits && {
+      waits: {
+        waited: view('waited', 'u32', [2, notedWaits, ranks, 2]),
+        waiters: view('waiters', 'u32', [notedWaits, 2]),
+      },
+    }),
   };
 }

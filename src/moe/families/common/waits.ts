@@ -1,5 +1,5 @@
 /** How long launches wait, and what they leave behind when a peer did not come. */
-import { device, field, pointer, type TypedLayout, windowOf } from '../../../lang/index.js';
+import { device, field, list, pointer, type TypedLayout, windowOf } from '../../../lang/index.js';
 import type { Layer } from '../../layer/index.js';
 
 /**
@@ -39,8 +39,8 @@ export const recordFailure = (operation: Operation, whose: 'cta' | 'gpu' = 'gpu'
 export const failureWords = 4;
 export const failureField = field('u32', [failureWords]);
 
-/** Rounds whose waits are remembered. */
-export const notedWaits = 64;
+/** Rounds whose waits are remembered: those of every layer, where a model's take turns. */
+export const notedWaits = 1024;
 
 /**
  * [dispatch, combine][round, modulo their number][peer]: nanoseconds that this rank waited for the peer; every bit is set before the
@@ -48,16 +48,27 @@ export const notedWaits = 64;
  */
 export const waitedField = ({ waits, ranks }: Layer) => field('u64', [waits ? 2 : 0, notedWaits, ranks]);
 
+/** [round, modulo their number]: its epoch, and the number of its layer. */
+export const waitersField = ({ waits }: Layer) => field('u32', [waits ? notedWaits : 0, 2]);
+
+/** The number of the round's layer, where waits are counted. */
+export const layerParam = ({ waits }: Layer) => list('u32', waits ? 1 : 0);
+
 /**
  * What a wait for a peer leaves: `failed`, where it was in vain; and how long it took, by `now` before it and `noteWait` behind it, of
  * one thread of a round for each peer. Nothing on the device reads what that notes, and the launch that wrote there before it is many
- * rounds back. Where nobody asks for times, nothing of this is compiled.
+ * rounds back. Dispatch notes whose round it is, by `noteLayer`.
+ * Where nobody asks for times, nothing of this is compiled.
  */
 export function waiting(
-  { waits = false }: Layer,
-  window: TypedLayout<{ readonly waited: ReturnType<typeof waitedField> }>,
+  layer: Layer,
+  window: TypedLayout<{
+    readonly waited: ReturnType<typeof waitedField>;
+    readonly waiters: ReturnType<typeof waitersField>;
+  }>,
   operation: Operation,
 ) {
+  const { waits = false } = layer;
   const now = device({ params: {}, returns: 'u64', using: { WAITS: waits } }, (g, _, { WAITS }) => {
     let time = g.u64(0);
     if (WAITS) time = g.clock();
@@ -72,7 +83,21 @@ export function waiting(
       if (WAITS) g.store(mine.waited.at(PHASE, epoch % NOTED, peer), g.clock() - since);
     },
   );
-  return { now, noteWait, failed: recordFailure(operation) };
+  /** All threads of a launch call it. */
+  const noteLayer = device(
+    {
+      params: { mine: windowOf(window), layer: layerParam(layer), epoch: 'u32' },
+      using: { NOTED: notedWaits },
+    },
+    (g, { mine, layer, epoch }, { NOTED }) => {
+      if (layer.length > 0) {
+        const round = epoch % NOTED;
+        if (g.blockIdx.x === 0 && g.threadIdx.x < 2)
+          g.store(mine.waiters.at(round, g.threadIdx.x), g.threadIdx.x === 0 ? epoch : layer[0]!);
+      }
+    },
+  );
+  return { now, noteWait, noteLayer, failed: recordFailure(operation) };
 }
 
 /** The operation of a wait that failed: the first word, 0 for none. Then the rank that did not come, the epoch, the block. */

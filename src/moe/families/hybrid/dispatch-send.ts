@@ -27,13 +27,14 @@ export function dispatchSendKernel(h: Hybrid) {
         notePlaces: notePlaces(shape),
       },
     },
-    (g, { win, wire, topkIds, topkWeights, rows, tokens, placing, node }, u) => {
+    (g, { win, wire, topkIds, topkWeights, rows, tokens, placing, layer, node }, u) => {
       g.awaitPrevious();
       g.releaseNext();
       const mine = win.at(g.rank);
       const inputs = { topkIds, topkWeights, rows, tokens, placing };
       const epoch = g.load(mine.finished.at(0)) + 1;
       if (g.blockIdx.x === 0 && g.threadIdx.x === 0) g.store(mine.begun.at(0), epoch);
+      u.noteLayer({ mine, layer, epoch });
       const mask = u.maskIn({ masked: mine.masked });
       if (u.thisRankIsOut({ mask, rank: node * u.LOCAL + g.rank, failure: mine.failure, epoch })) return;
       // A rank that has given up sends nothing: peers may still be reading its message of the last round.

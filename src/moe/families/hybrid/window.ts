@@ -20,13 +20,13 @@
  * | sums | likewise | likewise | who hands on is behind its own combineSend, which awaited that of every rank of the node, which is behind its combineRecv |
  * | failure | its own rank | its own host | the host clears it by a mask |
  * | masked | its own host | all launches | no rank has a kernel while it is written |
- * | waited | its own rank | its own host | rounds take turns with many entries, each written by one thread of one launch of a round |
+ * | waited, waiters | its own rank | its own host | rounds take turns with many entries, each written by one thread of one launch of a round |
  */
 import { field, layout } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { maskedField } from '../common/masks.js';
 import { receivedSections, rowsOf } from '../common/received.js';
-import { failureField, waitedField } from '../common/waits.js';
+import { failureField, waitedField, waitersField } from '../common/waits.js';
 import { linesOf } from './rails.js';
 import { type HybridShape, hopsOf } from './shape.js';
 import { messageRooms } from './wire.js';
@@ -64,6 +64,7 @@ export function hybridWindow(shape: HybridShape) {
     failure: failureField,
     masked: maskedField(shape),
     waited: waitedField(shape),
+    waiters: waitersField(shape),
     ...receivedSections(shape),
   });
 }

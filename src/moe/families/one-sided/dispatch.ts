@@ -32,7 +32,7 @@ export function dispatchKernel(o: OneSided) {
         TELLS: passesOver(shape),
       },
     },
-    (g, { win, topkIds, topkWeights, rows, tokens, placing, limit }, u) => {
+    (g, { win, topkIds, topkWeights, rows, tokens, placing, layer, limit }, u) => {
       const mine = win.at(g.rank);
       const inputs = { topkIds, topkWeights, rows, tokens, placing };
       // This launch may begin while the kernel before it still runs, and reads what that one left only behind
@@ -51,6 +51,7 @@ export function dispatchKernel(o: OneSided) {
       let patience = g.u32(0);
       if (!u.SPLIT) patience = u.patienceOf({ failure: mine.failure, limit });
 
+      u.noteLayer({ mine, layer, epoch });
       if (u.TELLS) {
         if (g.blockIdx.x === 0 && g.threadIdx.x < u.RANKS) {
           const out = u.isOut({ mask, rank: g.threadIdx.x });

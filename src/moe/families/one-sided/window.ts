@@ -16,7 +16,7 @@
  * | returned | the pushing combine of expert ranks | the source's combine | a peer's next pushing combine is behind its next dispatch, whose tail waited for the source's dispatch, which is behind the source's combine |
  * | sums | the combine of the other ranks of its group | the owner's combine | as `returned`: the group's next combine is behind its next dispatch, whose tail waited for the owner's, which is behind its combine |
  * | failure | its own rank | its own host | the host clears it by a mask |
- * | waited | its own rank | its own host | rounds take turns with many entries, each written by one thread, of a launch that the phases between have awaited |
+ * | waited, waiters | its own rank | its own host | rounds take turns with many entries, each written by one thread, of a launch that the phases between have awaited |
  * | masked | its own host | its own rank | the host writes it while no rank has a kernel |
  *
  * So dispatch and combine alternate: a round is dispatch, experts, combine. Where ranks are left out, or come back, every rank's window
@@ -26,7 +26,7 @@ import { field, layout } from '../../../lang/index.js';
 import { combineRowBytes, formatOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
 import { maskedField } from '../common/masks.js';
 import { receivedSections, slotShape, unitsOfPart } from '../common/received.js';
-import { failureField, waitedField } from '../common/waits.js';
+import { failureField, waitedField, waitersField } from '../common/waits.js';
 import type { Weighing } from '../common/weigh.js';
 import type { CombineTuning, DispatchTuning } from './knobs.js';
 import { teamSize } from './team.js';
@@ -60,6 +60,7 @@ export function oneSidedWindow(shape: OneSidedShape) {
     /** The ranks that rounds leave out. */
     masked: maskedField(shape),
     waited: waitedField(shape),
+    waiters: waitersField(shape),
     /** [epoch & 1][source][token]: whether the slot holds a token, for a pushing combine. */
     present: field('u32', [pushed ? 2 : 0, ...slotShape(shape)]),
     /** [epoch & 1][source]: how many tokens it brought, for a pushing combine that has much to pass over. */

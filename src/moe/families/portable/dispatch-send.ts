@@ -24,7 +24,7 @@ export function dispatchSendKernel(p: Portable) {
         prefetchPart: prefetchPart(shape, shape.dispatch.parts),
       },
     },
-    (g, { win, topkIds, topkWeights, rows, tokens, placing }, u) => {
+    (g, { win, topkIds, topkWeights, rows, tokens, placing, layer }, u) => {
       const inputs = { topkIds, topkWeights, rows, tokens, placing };
       // Neighbouring pieces go to different multiprocessors; routes first, which say what comes.
       const routes = u.RANKS * u.CHUNKS;
@@ -43,15 +43,13 @@ export function dispatchSendKernel(p: Portable) {
       // Before the receive can begin, which may give up while this still sends: so all threads see the same.
       const lost = g.load(mine.failure.at(0), { order: 'relaxed', scope: 'gpu' }) !== 0;
       g.releaseNext();
-      if (g.blockIdx.x === 0 && g.threadIdx.x === 0)
-        g.store(mine.begun.at(0), g.load(mine.finished.at(0)) + 1);
+      const epoch = g.load(mine.finished.at(0)) + 1;
+      if (g.blockIdx.x === 0 && g.threadIdx.x === 0) g.store(mine.begun.at(0), epoch);
+      u.noteLayer({ mine, layer, epoch });
       // A rank that has given up sends nothing: peers may still read what the round before brought, and nobody vouches that they have.
       if (lost) return;
       const mask = u.maskIn({ masked: mine.masked });
-      if (u.MASKS) {
-        const epoch = g.load(mine.finished.at(0)) + 1;
-        if (u.thisRankIsOut({ mask, rank: g.rank, failure: mine.failure, epoch })) return;
-      }
+      if (u.thisRankIsOut({ mask, rank: g.rank, failure: mine.failure, epoch })) return;
 
       /** [peer]: what this block's messages add to its `arrived`. */
       const told = g.shared('u32', u.RANKS);

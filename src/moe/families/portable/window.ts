@@ -23,7 +23,7 @@
  * | sums | combineRecv of the group's ranks, each its share | the owner's combineRecv, and its puts, however late | a rank's next combineRecv is behind its next dispatchRecv, which awaited the group's next dispatchSend, which is behind their combineRecv, which awaited the puts |
  * | failure | its own rank | its own host | the host clears it by a mask |
  * | masked | its own host | its own rank | the host writes it while no rank has a kernel |
- * | waited | its own rank | its own host | rounds take turns with many entries, each written by one thread of a receive |
+ * | waited, waiters | its own rank | its own host | rounds take turns with many entries, each written by one thread of a receive |
  *
  * Where a wait has given up none of these reasons holds, so behind it the sends write nothing. Each says so for itself, since a
  * peer that has all it needs still ends its round well.
@@ -35,7 +35,7 @@ import { formatOf, isMade, type Layer, outputRowBytes, sharing, stretchesOf } fr
 import { maskedField } from '../common/masks.js';
 import { type Unit, unitBytes, unitOf, widestUnit } from '../common/parts.js';
 import { partialDtype, receivedSections, rowsOf, slotShape } from '../common/received.js';
-import { failureField, waitedField } from '../common/waits.js';
+import { failureField, waitedField, waitersField } from '../common/waits.js';
 import type { Weighing } from '../common/weigh.js';
 import type { PortableTuning } from './knobs.js';
 
@@ -65,6 +65,7 @@ export function portableWindow(shape: PortableShape) {
     /** The ranks that rounds leave out. */
     masked: maskedField(shape),
     waited: waitedField(shape),
+    waiters: waitersField(shape),
     /** Rows that dispatch has rounded, and their scales, one section a payload. */
     roundedRows: shape.payloads.map(({ rowBytes }, p) => {
       const unit = unitOf(shape, p);
