@@ -147,6 +147,12 @@ const things = {
       'PyTorch',
       'pip install torch (its CPU build will do), and have its python3 first on PATH',
     ),
+  transformers: () =>
+    unless(
+      spawnSync('python3', ['-c', 'import torch, transformers.integrations.moe']).status === 0,
+      'transformers',
+      'pip install torch transformers (5.17 or newer), and have their python3 first on PATH',
+    ),
   rustc: () => unless(runs('rustc'), 'a Rust compiler', 'apt-get install rustc'),
   'cuda.h': () => unless(cudaHeaders() !== null, 'cuda.h', toolkit),
   nvcc: lacksNvcc,

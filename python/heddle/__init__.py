@@ -16,6 +16,7 @@ from .errors import ArgumentError, HeddleError, RankLostError, UnavailableError
 if TYPE_CHECKING:
     from .buffers import Buffers
     from .layers import ExpertParallel, Experts
+    from .ops import combine, dispatch
 
 __all__ = [
     "ArgumentError",
@@ -26,9 +27,11 @@ __all__ = [
     "RankLostError",
     "Shape",
     "UnavailableError",
+    "combine",
+    "dispatch",
 ]
 
-_with_torch = {"Buffers": ".buffers", "ExpertParallel": ".layers", "Experts": ".layers"}
+_with_torch = {"Buffers": ".buffers", "ExpertParallel": ".layers", "Experts": ".layers", "combine": ".ops", "dispatch": ".ops"}
 
 
 def __getattr__(name: str) -> Any:

@@ -30,7 +30,8 @@ class Buffers:
     With `inner`, the experts between dispatch and combine are Heddle's (`heddle.Experts`); without, the caller's.
 
     group: ranks that share the experts, by default all; it carries the rendezvous only. device: by default the current GPU.
-    wait_ms: how long a kernel waits for a peer before it gives up.
+    wait_ms: how long a kernel waits for a peer before it gives up. gradients: rounds are trained (`heddle.dispatch`): then another set
+    brings the gradients of router weights home.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Buffers:
         *,
         device: Optional[torch.device] = None,
         wait_ms: int = 10_000,
+        gradients: bool = False,
         **options: Any,
     ) -> None:
         alone = group is None and not dist.is_initialized()
@@ -79,6 +81,14 @@ class Buffers:
         }
         #: Bytes of this rank's memory by purpose. torch's allocator does not count them.
         self.memory: Dict[str, int] = {of["name"]: of["bytes"] for of in description["memory"]}
+        #: The set for gradients of router weights.
+        self.gradients: Optional[Buffers] = None
+        if gradients:
+            shape = self.shape
+            # Rows of f32, of 16 bytes or a multiple.
+            own = dict(experts=shape.experts, top_k=shape.top_k, max_tokens=shape.max_tokens, family=shape.family)
+            width = -(-shape.top_k // 4) * 4
+            self.gradients = Buffers(group, device=device, wait_ms=wait_ms, hidden=width, dtype="f32", **own)
         # Rows travel as bytes.
         for name, dtype in _rows(self.shape).items():
             self.received[name] = self.received[name].view(dtype)
@@ -98,6 +108,8 @@ class Buffers:
         """Frees all. Every rank calls it when the last round of every rank has ended; views of `received` end with it."""
         self._player.destroy()
         self.received = {}
+        if self.gradients is not None:
+            self.gradients.destroy()
 
     def _stream(self) -> int:
         if self.device.type != "cuda":

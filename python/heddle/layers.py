@@ -151,16 +151,28 @@ class Experts(ExpertParallel):
             argument, tensor = given[of["name"]]
             require_tensor(argument, tensor, dtypes[of["dtype"]], tuple(of["shape"]), buffers.device)
             self._values[buffers._arguments - len(buffers._weights) + i] = tensor.data_ptr()
+        from .ops import handle  # Which imports this module.
+
+        self._handle = handle(self)
         self._weights = [tensor for _, tensor in given.values() if tensor is not None]
 
-    def __call__(
+    def __call__(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor) -> torch.Tensor:
+        """Σ weight · expert(x) over each token's experts, wherever they live: [tokens, hidden]. Every rank calls it, with or without tokens.
+
+        torch.compile goes through it.
+        """
+        if torch.compiler.is_compiling():
+            return torch.ops.heddle.layer(x, topk_ids, topk_weights, self._handle)  # type: ignore[no-any-return]
+        return self.forward(x, topk_ids, topk_weights)
+
+    def forward(
         self,
         x: torch.Tensor,
         topk_ids: torch.Tensor,
         topk_weights: torch.Tensor,
         out: Optional[torch.Tensor] = None,
     ) -> torch.Tensor:
-        """Σ weight · expert(x) over each token's experts, wherever they live: [tokens, hidden]. Every rank calls it, with or without tokens."""
+        """As a call, into `out` where it is given."""
         self._bring(x, topk_ids, topk_weights)
         out = self._out(out)
         self.buffers._round.step("a layer", self, "combined", "combined")

@@ -44,6 +44,18 @@ print(refused(heddle.Experts, buffers, x, x))
 buffers.check()
 buffers.destroy()
 
+buffers = heddle.Buffers(**options)
+layer = heddle.ExpertParallel(buffers)
+x, ids, weights = brought(3)
+rows, experts, shares = heddle.dispatch(layer, x.requires_grad_(), ids, weights)
+assert rows.shape == (1, 8, 128) and experts.shape == shares.shape == (1, 8, 2)
+sums = heddle.combine(layer, rows, ids)
+assert sums.shape == (3, 128) and sums.requires_grad
+sums.sum().backward()
+assert x.grad is not None and x.grad.shape == x.shape
+print(refused(heddle.dispatch, layer, x, ids, weights.requires_grad_()))
+buffers.destroy()
+
 buffers = heddle.Buffers(**options, inner=64)
 gate_up, down = torch.zeros(4, 128, 128, dtype=torch.bfloat16), torch.zeros(4, 128, 64, dtype=torch.bfloat16)
 layers = [heddle.Experts(buffers, gate_up, down), heddle.Experts(buffers, gate_up.clone(), down.clone())]
@@ -51,5 +63,8 @@ for layer in layers:
     assert layer(*brought(5)).shape == (5, 128)
 print(refused(heddle.Experts, buffers, gate_up, down.transpose(1, 2)))
 print(refused(heddle.Experts, buffers, gate_up, down, down_bias=down))
+# A compiled model calls the same, as one graph, and its shapes are known ahead.
+model = torch.compile(lambda *brought: layers[1](*brought) + 1, fullgraph=True, backend="aot_eager")
+assert model(*brought(4)).shape == (4, 128)
 assert list(buffers.local_experts) == [0, 1, 2, 3] and buffers.memory["inner rows"] > 0
 buffers.destroy()

@@ -22,12 +22,16 @@ SMALL = dict(experts=16, top_k=4, max_tokens=64, hidden=1024)
 #: What is verified, beside a reference in f32.
 ROUNDS = [dict(), dict(split=True), dict(dispatch="fp8"), dict(family="portable"), dict(combine="mxfp8")]
 LAYERS = [dict(), dict(biases=True, activation="clamped-swiglu"), dict(dispatch="fp8", weights="e4m3"), dict(split=True)]
+TRAINED = dict(experts=16, top_k=4, max_tokens=64, hidden=256, dtype="f32")
+#: Those of examples/python/generate.py.
+GENERATED = [dict(SMALL, hidden=256, inner=128), dict(SMALL, hidden=256, inner=128, biases=True, activation="clamped-swiglu")]
 TIMED = [dict(QWEN, max_tokens=tokens) for tokens in TOKENS]
 
 
 def shapes(ranks):
     """Every shape of this page."""
-    options = [{**SMALL, **of} for of in ROUNDS] + [{**SMALL, "inner": 256, **of} for of in LAYERS] + TIMED
+    options = [{**SMALL, **of} for of in ROUNDS] + [{**SMALL, "inner": 256, **of} for of in LAYERS] + TIMED + GENERATED
+    options += [TRAINED, {**TRAINED, "hidden": 4}]
     return [heddle.Shape(ranks=ranks, **of) for of in options]
 
 
@@ -165,6 +169,55 @@ def layers(options):
     return max(found)
 
 
+def trained(_):
+    """Gradients of rows, router weights and experts, beside a process that has all experts; and a compiled layer."""
+    buffers = heddle.Buffers(**TRAINED, gradients=True)
+    shape, layer = buffers.shape, heddle.ExpertParallel(buffers)
+    torch.manual_seed(1)
+    weights = (torch.randn(shape.experts, shape.hidden, shape.hidden, device="cuda") / shape.hidden**0.5).requires_grad_()
+    alone = weights.detach().clone().requires_grad_()
+    x, ids, scores = inputs(shape, buffers.rank, shape.max_tokens - 8 * buffers.rank, 3)
+    mine, theirs = ([of.float().detach().clone().requires_grad_() for of in (x, scores)] for _ in range(2))
+    ids = torch.rand(len(x), shape.experts, device="cuda").topk(shape.top_k).indices.int()
+    goal = torch.randn(len(x), shape.hidden, device="cuda")
+    rows, experts, shares = heddle.dispatch(layer, mine[0], ids, mine[1])
+    made = torch.zeros_like(rows)
+    for e in buffers.local_experts:
+        made = made + (shares * (experts == e)).sum(-1, keepdim=True) * torch.tanh(rows @ weights[e])
+    out = heddle.combine(layer, made, ids)
+    (out * goal).sum().backward()
+    expected = torch.zeros_like(out)
+    for e in range(shape.experts):
+        expected = expected + (theirs[1] * (ids == e)).sum(-1, keepdim=True) * torch.tanh(theirs[0] @ alone[e])
+    (expected * goal).sum().backward()
+    everyones = alone.grad.cpu()
+    dist.all_reduce(everyones)
+    here = slice(buffers.local_experts.start, buffers.local_experts.stop)
+    pairs = [(out.detach(), expected.detach()), (mine[0].grad, theirs[0].grad), (mine[1].grad, theirs[1].grad)]
+    pairs.append((weights.grad[here], everyones[here].cuda()))
+    found = [difference(one, other) for one, other in pairs]
+    buffers.check()
+    end(buffers)
+    return max(found)
+
+
+def compiled(options):
+    """A compiled model of two layers makes what it makes uncompiled."""
+    buffers = heddle.Buffers(**{**SMALL, "inner": 256, **options})
+    _, given = random_layer(buffers.shape)
+    mine = slice(buffers.local_experts.start, buffers.local_experts.stop)
+    layer = heddle.Experts(buffers, **{name: of[mine].contiguous() for name, of in given.items()})
+
+    def model(x, ids, scores):
+        x = x + layer(x, ids, scores)
+        return x + layer(x, ids, scores)
+
+    brought = inputs(buffers.shape, buffers.rank, 7, 5)
+    found = difference(torch.compile(model, fullgraph=True, backend="aot_eager")(*brought), model(*brought).float())
+    end(buffers)
+    return found
+
+
 def end(buffers):
     torch.cuda.synchronize()
     dist.barrier()
@@ -190,7 +243,7 @@ def timed(options):
     out = torch.empty_like(x)
 
     def whole():
-        layer(x, ids, scores, out)
+        layer.forward(x, ids, scores, out)
 
     def parts():
         layer.dispatch(x, ids, scores)
@@ -245,7 +298,7 @@ def be(rank, ranks, port, json_file):
     torch.cuda.set_stream(torch.cuda.Stream())
     say = print if rank == 0 else lambda *_, **__: None
     figures, wrong = {"gpu": torch.cuda.get_device_name(), "ranks": ranks, "verified": {}, "timed": []}, 0
-    for name, run, all_options in (("rounds", rounds, ROUNDS), ("layers", layers, LAYERS)):
+    for name, run, all_options in (("rounds", rounds, ROUNDS), ("layers", layers, LAYERS), ("trained", trained, [{}]), ("compiled", compiled, [{}])):
         for options in all_options:
             worst = slowest(run(options))
             most = 8e-2 if "fp8" in str(options) or "mxfp8" in str(options) else 1e-2

@@ -207,12 +207,13 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
     const shapeOf = 'heddle.Shape(ranks=1, experts=4, top_k=2, max_tokens=8, hidden=128';
     const keys = execFileSync(
       'python3',
-      ['-c', `import heddle; print(${shapeOf}, split=True).key, ${shapeOf}, inner=64).key)`],
+      ['-c', `import heddle; print(${shapeOf}, split=True).key, ${shapeOf}).key, ${shapeOf}, inner=64).key)`],
       { env: env(), encoding: 'utf8' },
     ).trim();
-    const [rounds, layers] = keys.split(' ') as [string, string];
+    const [halves, rounds, layers] = keys.split(' ') as [string, string, string];
     const layer = { ranks: 1, tokens: 8, hidden: 128, experts: 4, topk: 2 };
-    const split = await write(join(shapes, `${rounds}.heddle`), layer, true);
+    const split = await write(join(shapes, `${halves}.heddle`), layer, true);
+    const trained = await write(join(shapes, `${rounds}.heddle`), layer);
     const experts = { inner: 64, weights: 'bf16', activation: 'swiglu', biases: false } as const;
     const whole = await write(
       join(shapes, `${layers}.heddle`),
@@ -230,16 +231,26 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
       'HEDDLE_ARGUMENT: topk_ids is torch.int64 [3, 2] on cpu; it must be torch.int32 [3, 2] on cpu, contiguous',
       'HEDDLE_ARGUMENT: topk_weights is torch.float32 [3, 1] on cpu, with gaps; it must be torch.float32 [3, 2] on cpu, contiguous',
       'HEDDLE_ARGUMENT: buffers is made without inner; it must be made with inner, so that experts are compiled',
+      'HEDDLE_ARGUMENT: gradients is False; it must be True, for Buffers through which a router is trained',
       'HEDDLE_ARGUMENT: down is torch.bfloat16 [4, 64, 128] on cpu, with gaps; it must be torch.bfloat16 [4, 128, 64] on cpu, contiguous',
       'HEDDLE_ARGUMENT: down_bias is given; it must be left out, as the Buffers are made',
     ]);
     expect(status).toBe(0);
-    const launched = [split, split, whole, whole].flatMap(({ launches }) =>
+    // A round for dispatch, one for combine, and one for the gradient of each.
+    const rounded = [trained, trained, trained, trained];
+    const launched = [split, split, ...rounded, whole, whole, whole].flatMap(({ launches }) =>
       launches.map(({ kernel }) => kernel),
     );
     expect(launches.map(({ kernel }) => kernel.replace(/_kernel$/, ''))).toEqual(launched);
     // The weights of each layer are its own.
-    const [one, other] = launches.filter(({ kernel }) => kernel.includes('gate_up'));
+    const [one, other, compiled] = launches.filter(({ kernel }) => kernel.includes('gate_up'));
     expect(one!.parameters.equals(other!.parameters)).toBe(false);
+    expect(compiled!.parameters).toHaveLength(other!.parameters.length);
   });
+});
+
+test('transformers hands over the weights of four models, and its tokens', needing('transformers'), () => {
+  cpSync(join(root, 'python/heddle'), inFolder('heddle'), { recursive: true });
+  const { lines } = python([join(root, 'test/python/hook.py')]);
+  expect(lines).toEqual(['qwen3_moe', 'deepseek_v3', 'mixtral', 'gpt_oss'].map((model) => `${model} agrees`));
 });
