@@ -16,7 +16,7 @@ const ceilings = {
   lang: 10_900,
   gpu: 19_780,
   net: 11_250,
-  moe: 18_780,
+  moe: 18_840,
   verify: 6_590,
   tools: 7_540,
   cli: 2_620,
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 78_630 },
-  { name: 'python', files: filesOf('python', '.py'), ceiling: 760 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_920 },
+  { name: 'src', files: sources('src'), ceiling: 78_690 },
+  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_040 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_950 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 32_190 },
+  ...{ name: 'docs and README', ceiling: 32_460 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
