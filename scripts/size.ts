@@ -40,7 +40,7 @@ const parts: readonly Part[] = [
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_950 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 32_460 },
+  ...{ name: 'docs and README', ceiling: 32_210 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
