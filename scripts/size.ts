@@ -37,10 +37,10 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 78_690 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_040 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_950 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_970 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 32_210 },
+  ...{ name: 'docs and README', ceiling: 32_410 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 

@@ -38,8 +38,8 @@ export function sayMend({ kind, scope, side }: Mend, where: string): string {
 const spaceOf = (scope: Mend['scope']): 'shared' | 'global' => (scope === 'cta' ? 'shared' : 'global');
 
 const accesses: Readonly<Record<Mend['access'], readonly string[]>> = {
-  read: ['ld', 'ldu', 'ldmatrix'],
-  write: ['st'],
+  read: ['ld', 'ldu', 'ldmatrix', 'cp', 'wgmma'],
+  write: ['st', 'stmatrix', 'cp'],
   update: ['atom', 'red'],
 };
 const scopes: readonly string[] = ['cta', 'cluster', 'gpu', 'sys'];

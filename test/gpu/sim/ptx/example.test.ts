@@ -4,6 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import host from '../../../../examples/ptx/all-reduce.js';
+import field from '../../../../examples/ptx/field.js';
 import { ptx } from '../../../../src/lang/index.js';
 import { type CheckSubject, check, formatFinding, ptxSubject } from '../../../../src/verify/check/index.js';
 import { cudaTool, needing } from '../../../needs.js';
@@ -19,9 +20,9 @@ function subjectOf(file: string): CheckSubject {
 describe('the all-reduce of examples/ptx', () => {
   const folder = temporaryFolder();
 
-  function compile(...options: readonly string[]): string {
-    const file = join(folder, `all-reduce${options.length}.ptx`);
-    const source = join(root, 'examples/ptx/all-reduce.cu');
+  function compile(name: string, ...options: readonly string[]): string {
+    const file = join(folder, `${name}${options.length}.ptx`);
+    const source = join(root, `examples/ptx/${name}.cu`);
     const { status, stderr } = spawnSync(
       cudaTool('nvcc')!,
       ['-ptx', '-arch=sm_90', '-lineinfo', ...options, source, '-o', file],
@@ -32,14 +33,14 @@ describe('the all-reduce of examples/ptx', () => {
   }
 
   test('is clean, and each of its mutants is caught', needing('nvcc'), async () => {
-    const report = await check([subjectOf(compile())], { seeds: 20, mutants: true });
+    const report = await check([subjectOf(compile('all-reduce'))], { seeds: 20, mutants: true });
     expect(report.findings.map(formatFinding)).toEqual([]);
     expect(report.mutants.survivors).toEqual([]);
     expect(report.mutants.total).toBeGreaterThan(5);
   });
 
   test('without its fence has the finding that docs/ptx.md shows', needing('nvcc'), async () => {
-    const { findings } = await check([subjectOf(compile('-DWITHOUT_FENCE'))], { seeds: 20 });
+    const { findings } = await check([subjectOf(compile('all-reduce', '-DWITHOUT_FENCE'))], { seeds: 20 });
     const text = findings.map(formatFinding).join('\n');
     const page = readFileSync(join(root, 'docs/ptx.md'), 'utf8');
     for (const part of [
@@ -50,6 +51,22 @@ describe('the all-reduce of examples/ptx', () => {
       expect(text).toContain(part);
       expect(page).toContain(part);
     }
+  });
+
+  test('bugs of the field are found with their lines, and gone once mended', needing('nvcc'), async () => {
+    const subject = (file: string): CheckSubject => {
+      const program = ptx(readFileSync(file, 'utf8'), 'field.ptx');
+      return { name: 'field', kernels: program.kernels, configurations: field(program) };
+    };
+    const lines = readFileSync(join(root, 'examples/ptx/field.cu'), 'utf8').split('\n');
+    const { causes } = await check([subject(compile('field'))], { seeds: 20 });
+    expect(causes).toHaveLength(4);
+    for (const [i, cause] of causes.entries()) {
+      const line = 1 + lines.findIndex((text) => text.endsWith(`// ${i + 1}`));
+      expect(cause).toMatchObject({ rules: [], mend: expect.stringContaining(`field.cu:${line}:`) });
+    }
+    const mended = await check([subject(compile('field', '-DMENDED'))], { seeds: 20 });
+    expect(mended.findings.map(formatFinding)).toEqual([]);
   });
 
   test('a host is a module whose default export gives configurations', async () => {
