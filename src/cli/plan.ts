@@ -2,12 +2,14 @@ import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { ArgumentError, FileError, messageOf, onlyGiven, requireInteger } from '../base/errors.js';
 import { families } from '../moe/families/index.js';
-import { formatNames, limits, profile, profiles } from '../moe/layer/index.js';
+import { formatNames, limits, type ProfileName, profile, profiles } from '../moe/layer/index.js';
 import {
+  bytesOfModel,
   candidates,
   fastest,
   machineNamed,
   machines,
+  mostTokens,
   named,
   nodesOf,
   placementFor,
@@ -15,15 +17,18 @@ import {
   plan,
   type Question,
   type RoutingLaw,
+  rooms,
+  type WholeModel,
 } from '../tools/plan/index.js';
 import { type Command, type FlagsOf, Option } from './commander.js';
 import { choice, doublings, dtypeOption, integerFrom, listOfTokens, seed, skewOption } from './options.js';
-import { planText } from './print-plan.js';
+import { modelText, planText } from './print-plan.js';
 import { version } from './start.js';
 
 type PlanFlags = FlagsOf<typeof define>;
 
 const ranks = integerFrom(1, limits.worldRanks);
+const layers = integerFrom(1, 1024);
 
 const known = machines.map(({ name, aliases, title }) => `  ${[name, ...aliases].join(', ')}: ${title}`);
 
@@ -37,6 +42,11 @@ const define = (command: Command) =>
     .option('--ep <ranks>', 'ranks, a GPU each', integerFrom(2, limits.worldRanks), 64)
     .option('--nodes <n>', 'nodes (default: as few as hold the ranks)', ranks)
     .option('--machine <name>', 'one of those below', 'h200-cx7')
+    .option(
+      '--layers <n>',
+      'also the memory of a whole model: layers of experts over one set of buffers',
+      layers,
+    )
     .option('--tokens <list>', 'tokens a rank: 128, 1,8,128 or 1..4096', listOfTokens, doublings(1, 4096))
     .addOption(dtypeOption('fp8'))
     .addOption(choice('--combine-dtype <format>', 'what combine carries', formatNames, 'bf16'))
@@ -76,6 +86,7 @@ Exit code: 0; 2 for a mistake in the arguments.
 Examples:
   $ heddle plan --ep 64 --nodes 8 --machine p5en --tokens 128
   $ heddle plan --ep 32 --skew 1 --places 288
+  $ heddle plan --ep 8 --tokens 512,4096 --layers 58
   $ heddle plan --model kimi_k2 --ep 32 --machine h200-cx7 --tokens 1..4096 --skew 0.5`,
     );
 
@@ -83,8 +94,10 @@ function predictAll(flags: PlanFlags): void {
   const question = questionOf(flags);
   const { machine, place, replicas } = question;
   const answers = plan(question, named(candidates(machine, place, replicas), flags.family));
+  const model = modelOf(flags, question);
   if (flags.json !== true) {
     process.stdout.write(planText(question, answers));
+    if (model !== null) process.stdout.write(modelText(model, question.tokens));
     return;
   }
   const json = {
@@ -93,8 +106,28 @@ function predictAll(flags: PlanFlags): void {
     question: { ...question, ...place, place: undefined, machine: machine.name },
     answers,
     fastest: fastest(answers),
+    ...(model !== null && { model: modelJson(model, question.tokens) }),
   };
   process.stdout.write(`${JSON.stringify(json, null, 2)}\n`);
+}
+
+/** The whole model that `--layers` asks about. */
+function modelOf({ layers, model, dtype }: PlanFlags, { machine, place }: Question): WholeModel | null {
+  if (layers === undefined) return null;
+  if (dtype !== 'bf16' && dtype !== 'fp8')
+    throw new ArgumentError('--dtype', dtype, "'bf16' or 'fp8' with --layers: weights of a layer are either");
+  return { ...{ model: model as ProfileName, layers, machine, place }, dtype };
+}
+
+function modelJson(model: WholeModel, tokens: readonly number[]) {
+  const { layers, dtype } = model;
+  return {
+    ...{ layers, weights: dtype },
+    rooms: rooms.map((room) => ({
+      ...{ room, most: mostTokens(model, room) },
+      memory: tokens.map((count) => ({ tokens: count, ...bytesOfModel(model, count, room) })),
+    })),
+  };
 }
 
 function questionOf(flags: PlanFlags): Question {

@@ -3,12 +3,17 @@ import { aligned, type Column, textTable } from '../base/table.js';
 import {
   type Answer,
   busiestOf,
+  bytesOfModel,
   fastest,
   hits,
+  mostTokens,
   nodesOf,
   type Question,
+  type Room,
   type RoutingLaw,
+  rooms,
   type Traffic,
+  type WholeModel,
 } from '../tools/plan/index.js';
 
 const micro = (us: number): string => (us >= 100 ? us.toFixed(0) : us >= 10 ? us.toFixed(1) : us.toFixed(2));
@@ -103,4 +108,31 @@ export function planText(question: Question, answers: readonly Answer[]): string
   ]);
   if (lines.length > 0) out.push(aligned(lines, 2));
   return `${out.join('\n')}\n`;
+}
+
+/** The memory of a rank for a whole model, with buffers for each number of tokens. */
+export function modelText(model: WholeModel, tokens: readonly number[]): string {
+  const gibi = (count: number, room: Room, part: 'weights' | 'buffers'): string => {
+    const bytes = bytesOfModel(model, count, room);
+    return bytes === null ? '–' : (bytes[part] / 2 ** 30).toFixed(2);
+  };
+  const columns: readonly Column<number>[] = [
+    { head: 'tokens', kind: 'name', cell: String },
+    { head: 'weights GiB', cell: (count) => gibi(count, 'any routes', 'weights') },
+    ...rooms.map(
+      (room): Column<number> => ({
+        head: `buffers GiB, ${room}`,
+        cell: (count) => gibi(count, room, 'buffers'),
+      }),
+    ),
+  ];
+  const { layers, dtype, machine } = model;
+  const most = rooms.map((room) => `${mostTokens(model, room)} with room for ${room}`).join(', ');
+  return [
+    '',
+    `${layers} layers of experts, shared ones and routers, of ${dtype}, over one set of buffers:`,
+    textTable(columns, tokens),
+    `Most tokens a rank that fit into the ${machine.memory} GB of a GPU: ${most}.`,
+    '',
+  ].join('\n');
 }

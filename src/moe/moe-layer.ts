@@ -122,12 +122,14 @@ export class MoeLayer {
 
   /**
    * The memory of each rank that `create` would take, whether or not there is a GPU here. `layers`: that of a model of so many layers over
-   * one set of buffers, with their weights.
+   * one set of buffers, with their weights. `nodes`: equal ones that the ranks form, default 1.
    */
-  static memory(options: MoeLayerSizes & { readonly ranks: number; readonly layers?: number }): MemoryUse {
+  static memory(
+    options: MoeLayerSizes & { readonly ranks: number; readonly nodes?: number; readonly layers?: number },
+  ): MemoryUse {
     const plan = setPlanOf(options);
-    const { ranks, layers } = options;
-    const carrier = memoryFor({ ...plan.carrier, ranks });
+    const { ranks, nodes = 1, layers } = options;
+    const carrier = memoryFor({ ...plan.carrier, ranks, nodes });
     return modelMemory(plan, { ranks, rank: 0 }, carrier, layers);
   }
 

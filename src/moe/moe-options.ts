@@ -89,11 +89,14 @@ export interface SharingOptions extends MoeLayerWeights, Pick<MoeLayerSizes, 'pl
 
 const { sms, waitMs, onLoss, waits, rounds } = parallelOptions;
 /** One object may be given to `memory` and to `create`. */
-const layerOptions: Table<MoeLayerOptions & { readonly ranks: number; readonly layers: number }> = {
+const layerOptions: Table<
+  MoeLayerOptions & { readonly ranks: number; readonly nodes: number; readonly layers: number }
+> = {
   ...{
     buffers: true,
     layers: true,
     ranks: true,
+    nodes: true,
     model: true,
     maxTokens: true,
     family: true,

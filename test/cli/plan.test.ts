@@ -2,6 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { heddle } from '../../src/cli/program.js';
+import { MoeLayer } from '../../src/moe/index.js';
 import { temporaryFolder } from '../temporary.js';
 import { err, forget, hear, out } from './said.js';
 
@@ -41,6 +42,32 @@ describe('heddle plan', () => {
     });
     expect(answers[0].phases[0]).toHaveProperty('traffic.busiest.network.bytes');
     expect(fastest[0].among[0]).toHaveProperty('candidate');
+  });
+
+  it('says what the layers of a model take over one set of buffers, and how many tokens fit', async () => {
+    const args = ['plan', '--ep', '8', '--machine', 'h200-cx7', '--tokens', '512,4096', '--layers', '58'];
+    expect(await heddle([...args, '--json'])).toBe(0);
+    const { layers, rooms } = JSON.parse(out).model;
+    expect(layers).toBe(58);
+    for (const { room, most, memory } of rooms) {
+      const capacity = room === 'any routes' ? {} : { capacity: 2 * 4096 * 8 };
+      const of = { model: 'deepseek_v3', ranks: 8, rows: 'fp8', weights: 'fp8', layers: 58 } as const;
+      const { bytes } = MoeLayer.memory({ ...of, ...capacity, maxTokens: 4096 });
+      const [, { tokens, weights, buffers }] = memory;
+      expect([tokens, weights + buffers]).toEqual([4096, bytes]);
+      const all = (maxTokens: number): number =>
+        MoeLayer.memory({ ...of, ...(capacity.capacity && { capacity: 16 * maxTokens }), maxTokens }).bytes;
+      expect(all(most)).toBeLessThanOrEqual(141e9);
+      expect(all(most + 1)).toBeGreaterThan(141e9);
+    }
+    forget();
+    // Between nodes no round has so many tokens.
+    expect(await heddle(['plan', '--ep', '64', '--tokens', '512,4096', '--layers', '58'])).toBe(0);
+    expect(out).toMatch(/^4096 +– +– +–$/m);
+    expect(out).toMatch(/Most tokens a rank that fit into the 141 GB of a GPU: \d+ with room for any routes/);
+    forget();
+    expect(await heddle([...args, '--dtype', 'mxfp8'])).toBe(2);
+    expect(err).toMatch(/--dtype is "mxfp8"; it must be 'bf16' or 'fp8' with --layers/);
   });
 
   it('carries nothing by rails where ranks of several nodes hold the same tokens', async () => {

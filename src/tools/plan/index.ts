@@ -5,3 +5,4 @@ export * from './plan.js';
 export * from './routing.js';
 export * from './systems.js';
 export * from './traffic.js';
+export * from './whole-model.js';
