@@ -62,6 +62,7 @@ describe('causes of findings in PTX', needing('nvcc'), () => {
         }))
           launcher.set(param, value);
         launcher.launch(stream);
+        stream.copyIn(data[rank]!, new Uint8Array(128).fill(2));
         const [word] = new Uint32Array((await stream.copyOut(out, 4)).slice().buffer);
         if (first !== null && word !== first) throw new WrongResult(`${name}: ${word}`);
       };
