@@ -14,12 +14,12 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 10_900,
-  gpu: 19_780,
+  gpu: 19_790,
   net: 11_250,
-  moe: 18_840,
+  moe: 18_850,
   verify: 6_590,
-  tools: 7_540,
-  cli: 2_620,
+  tools: 7_600,
+  cli: 2_690,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 78_690 },
+  { name: 'src', files: sources('src'), ceiling: 78_820 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_040 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_970 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_010 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 32_410 },
+  ...{ name: 'docs and README', ceiling: 32_580 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 

@@ -15,6 +15,16 @@ extern "C" __global__ void boundary(const float* theirs, unsigned* mine, unsigne
   if (threadIdx.x == 0) meet(mine + 1, peer + 1);
 }
 
+// Stores before a flag that releases nothing, which the peer's next launch reads: no end of its launch orders what this GPU stores.
+extern "C" __global__ void unreleased(const float*, unsigned* mine, unsigned* peer, float*) {
+  peer[32 + threadIdx.x] = threadIdx.x;
+  __syncthreads();
+  if (threadIdx.x == 0) meet(mine, peer);
+}
+extern "C" __global__ void behind(const float*, const unsigned* mine, unsigned*, unsigned* out) {
+  out[threadIdx.x] = mine[32 + threadIdx.x];
+}
+
 // A word and its flag in one vector.
 extern "C" __global__ void packet(const float*, uint2* mine, uint2* peer, unsigned* out) {
   asm volatile("st.volatile.global.v2.u32 [%0], {%1,%2};" ::"l"(peer + threadIdx.x), "r"(100 + threadIdx.x), "r"(7u) : "memory");

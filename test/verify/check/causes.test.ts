@@ -41,7 +41,9 @@ describe('causes of findings in PTX', needing('nvcc'), () => {
 
   /** Each rank has data that its stream wrote before, and a box to which the other writes. */
   function subjectOf(name: string, grid: number, first: number | null): CheckSubject {
-    const kernel = program.kernel(name, { params: ['data', 'mine', 'peer', 'out'] });
+    const all = (name === 'unreleased' ? [name, 'behind'] : [name]).map((one) =>
+      program.kernel(one, { params: ['data', 'mine', 'peer', 'out'] }),
+    );
     const ranks = grid > 1 ? 1 : 2;
     const run = async (machine: SimMachine): Promise<void> => {
       const devices = Array.from({ length: ranks }, (_, rank) => machine.device(rank));
@@ -52,16 +54,13 @@ describe('causes of findings in PTX', needing('nvcc'), () => {
         const stream = devices[rank]!.createStream();
         const out = devices[rank]!.allocateWindow(128, 'out').address;
         const block = name === 'waits' ? 1 : 32;
-        const launcher = (await devices[rank]!.load(kernel)).launcher({ grid, block, rank });
         stream.copyIn(data[rank]!, new Uint8Array(128).fill(1));
-        for (const [param, value] of Object.entries({
-          data: data[other]!,
-          mine: boxes[rank]!,
-          peer: boxes[other]!,
-          out,
-        }))
-          launcher.set(param, value);
-        launcher.launch(stream);
+        const values = { data: data[other]!, mine: boxes[rank]!, peer: boxes[other]!, out };
+        for (const kernel of all) {
+          const launcher = (await devices[rank]!.load(kernel)).launcher({ grid, block, rank });
+          for (const [param, value] of Object.entries(values)) launcher.set(param, value);
+          launcher.launch(stream);
+        }
         stream.copyIn(data[rank]!, new Uint8Array(128).fill(2));
         const [word] = new Uint32Array((await stream.copyOut(out, 4)).slice().buffer);
         if (first !== null && word !== first) throw new WrongResult(`${name}: ${word}`);
@@ -90,6 +89,13 @@ describe('causes of findings in PTX', needing('nvcc'), () => {
       expect((await runCheck([subject], [], { seeds: 4, workers: 1, ...(letter && { letter }) })).clean).toBe(
         !letter,
       );
+  });
+
+  test('stores before a flag that releases nothing race with the launches behind it', async () => {
+    const causes = await causesOf(subjectOf('unreleased', 1, null));
+    expect(causes).toMatchObject([
+      { rules: [], mend: expect.stringMatching(/^__threadfence_system\(\) before /) },
+    ]);
   });
 
   test('an acquire that is missing behind a fence of all is found in 20 schedules, with the fence that mends it', async () => {

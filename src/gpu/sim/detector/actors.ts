@@ -256,7 +256,7 @@ export class Actor {
   /** About its own block, itself aside. */
   own: BlockClock = nothingOfBlock;
   sync: SyncState | null = null;
-  /** Where launches begin and end with fences: the first, and what it has seen of others that the last one makes good. */
+  /** Where launches begin and end with fences: the first, and the writes of others that it has seen. */
   entry: ReleaseHead | null = null;
   seenByExit: Map<object, ReleaseHead> | null = null;
   retired = false;
@@ -441,7 +441,7 @@ export function isBeforeLaunch(by: Actor, epoch: number, me: Actor): boolean {
   return me.awaited !== null && isKnown(me.awaited, by, epoch);
 }
 
-function isKnown(clock: Clock, by: Actor, epoch: number): boolean {
+export function isKnown(clock: Clock, by: Actor, epoch: number): boolean {
   if (by.block.step <= clock.completed(by.block.stream)) return true;
   return covers(clock.about(by.block), by, epoch);
 }

@@ -10,7 +10,7 @@
  * It turns these events into clocks (who knows what) and shadow memory (who touched what).
  */
 import type { Scope, Space } from '../../../lang/index.js';
-import { noSite, packAccess } from './access.js';
+import { isRead, noSite, packAccess } from './access.js';
 import {
   Actor,
   type AtomicWrite,
@@ -20,6 +20,7 @@ import {
   gpu,
   happenedBefore,
   hasAsyncProxy,
+  isKnown,
   LaunchState,
   type Observation,
   ReleaseHead,
@@ -92,6 +93,8 @@ export class Detector {
   #behind: Version | null = null;
 
   readonly #launchesFence: boolean;
+  /** Where launches end with a fence: loads that were over when a thread of the rank, which has ended, saw a write behind them. */
+  readonly #readsOver = new Map<number, Clock>();
 
   constructor(options: DetectorOptions) {
     this.#launchesFence = options.launches ?? false;
@@ -220,7 +223,10 @@ export class Detector {
   blockEnded(block: number): void {
     const state = this.#blocks.get(block)!;
     const launch = state.launch!;
-    if (this.#launchesFence) state.threads.forEach(sync.leave);
+    if (this.#launchesFence) {
+      const known = this.#readsOver.get(state.rank) ?? nothing;
+      this.#readsOver.set(state.rank, Clock.joinAll([known, ...state.threads.flatMap(sync.leave)]));
+    }
     launch.end = launch.end.join(knownTogether(state.threads)).withBlock(state, wholeBlock);
     for (const thread of state.threads) thread.retire();
     this.#blocks.delete(block);
@@ -580,9 +586,11 @@ export class Detector {
   #shadow(buffer: BufferInfo): Shadow {
     const shadow = this.#shadows[buffer.id];
     if (shadow !== undefined) return shadow;
-    const made = new Shadow(this.#actors, (earlier, now, writes) =>
-      this.#reports.race(earlier, now, buffer, writes),
-    );
+    const made = new Shadow(this.#actors, (earlier, now, writes) => {
+      const over = isRead(earlier.meta) ? this.#readsOver.get(now.as.block.rank) : undefined;
+      if (over === undefined || !isKnown(over, earlier.by, earlier.epoch))
+        this.#reports.race(earlier, now, buffer, writes);
+    });
     this.#shadows[buffer.id] = made;
     return made;
   }

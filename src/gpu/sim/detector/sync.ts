@@ -226,10 +226,10 @@ export function enter(me: Actor): void {
   me.endEpoch();
 }
 
-/** A launch ends with a fence: later ones know what came before the writes that this thread has seen. */
-export function leave(me: Actor): void {
+/** A launch ends with a fence: gives what came before the writes that this thread has seen. Loads among that are over. */
+export function leave(me: Actor): readonly Clock[] {
   learnAll(me, sys);
-  for (const { clock } of me.seenByExit?.values() ?? []) me.learn(clock);
+  return [...(me.seenByExit?.values() ?? [])].map(({ clock }) => clock);
 }
 
 export function fence(me: Actor, scope: Reach): ReleaseHead {
