@@ -147,6 +147,7 @@ const things = {
       'PyTorch',
       'pip install torch (its CPU build will do), and have its python3 first on PATH',
     ),
+  mypy: () => unless(spawnSync('mypy', ['--version']).status === 0, 'mypy', 'pip install mypy torch'),
   transformers: () =>
     unless(
       spawnSync('python3', ['-c', 'import torch, transformers.integrations.moe']).status === 0,

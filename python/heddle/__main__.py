@@ -1,4 +1,6 @@
-"""`python -m heddle compile`: compiles a shape ahead, for an image in which neither Node.js nor a compiler is."""
+"""`python -m heddle compile`: compiles a shape ahead, for an image in which neither Node.js nor a compiler is. `python -m heddle verify`: a layer
+on the GPUs of this machine.
+"""
 
 import argparse
 import sys
@@ -23,9 +25,16 @@ def main(words: List[str]) -> int:
         else:
             kind = int if field.type is int or int in get_args(field.type) else str
             command.add_argument(flag, type=kind, required=required, default=None if required else field.default)
+    tried = commands.add_parser("verify", help="runs a layer on the GPUs of this machine, beside torch")
+    tried.add_argument("--ranks", type=int, help="of them; all by default")
     given = vars(parser.parse_args(words))
-    given.pop("command")
     try:
+        if given.pop("command") == "verify":
+            from torch.cuda import device_count
+
+            from ._verify import verify
+
+            return 0 if verify(given["ranks"] or device_count()) else 1
         print(_cache.compiled(Shape(**given)))
         return 0
     except HeddleError as error:

@@ -5,6 +5,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
+import torch.utils.dlpack
 
 from . import _cache
 from ._player import Player
@@ -85,10 +86,18 @@ class Buffers:
         self.gradients: Optional[Buffers] = None
         if gradients:
             shape = self.shape
-            # Rows of f32, of 16 bytes or a multiple.
-            own = dict(experts=shape.experts, top_k=shape.top_k, max_tokens=shape.max_tokens, family=shape.family)
-            width = -(-shape.top_k // 4) * 4
-            self.gradients = Buffers(group, device=device, wait_ms=wait_ms, hidden=width, dtype="f32", **own)
+            self.gradients = Buffers(
+                group,
+                device=device,
+                wait_ms=wait_ms,
+                experts=shape.experts,
+                top_k=shape.top_k,
+                max_tokens=shape.max_tokens,
+                # Rows of f32, of 16 bytes or a multiple.
+                hidden=-(-shape.top_k // 4) * 4,
+                dtype="f32",
+                family=shape.family,
+            )
         # Rows travel as bytes.
         for name, dtype in _rows(self.shape).items():
             self.received[name] = self.received[name].view(dtype)
@@ -190,7 +199,7 @@ def _wrap(address: int, size: int, device: torch.device) -> torch.Tensor:
     unsigned_bytes = (1, 8, 1, 0)
     of = _DLTensor(address, where, 1, unsigned_bytes, ctypes.pointer(ctypes.c_int64(size)), None, 0)
     _kept.append(of)
-    return torch.from_dlpack(_capsule(ctypes.addressof(of), b"dltensor", None))
+    return torch.utils.dlpack.from_dlpack(_capsule(ctypes.addressof(of), b"dltensor", None))
 
 
 def require_tensor(

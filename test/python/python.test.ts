@@ -3,6 +3,7 @@
  * writes down each launch instead of carrying it out.
  */
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import {
   chmodSync,
   cpSync,
@@ -253,4 +254,42 @@ test('transformers hands over the weights of four models, and its tokens', needi
   cpSync(join(root, 'python/heddle'), inFolder('heddle'), { recursive: true });
   const { lines } = python([join(root, 'test/python/hook.py')]);
   expect(lines).toEqual(['qwen3_moe', 'deepseek_v3', 'mixtral', 'gpt_oss'].map((model) => `${model} agrees`));
+});
+
+test('types of the package hold', needing('torch', 'mypy'), () => {
+  const { status, stdout } = spawnSync(
+    'mypy',
+    ['--strict', '--no-warn-unused-ignores', '--cache-dir', '/dev/null', 'python/heddle'],
+    {
+      cwd: root,
+      encoding: 'utf8',
+    },
+  );
+  expect(stdout).toMatch(/^Success/);
+  expect(status).toBe(0);
+});
+
+describe('the wheel', needing('cc', 'python3'), () => {
+  test('installs, lists its files with their digests, and brings JavaScript that exports', () => {
+    const how = { cwd: root, encoding: 'utf8', timeout: 240_000 } as const;
+    const wheel = execFileSync('npx', ['tsx', 'scripts/wheel.ts', inFolder('wheel')], how).trim();
+    expect(wheel).toMatch(/heddle-[\d.]+-py3-none-manylinux_2_\d+_\w+\.whl$/);
+    const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
+    const installed = inFolder('installed');
+    execFileSync('python3', ['-m', 'zipfile', '-e', wheel, installed]);
+    const records = readFileSync(join(installed, `heddle-${version}.dist-info/RECORD`), 'utf8').trim();
+    for (const line of records.split('\n').slice(0, -1)) {
+      const [, file, digest, bytes] = /^(.+),sha256=(.+),(\d+)$/.exec(line)!;
+      const contents = readFileSync(join(installed, file!));
+      expect(contents).toHaveLength(Number(bytes));
+      expect(createHash('sha256').update(contents).digest('base64url')).toBe(digest);
+    }
+    const here = { ...how, env: { ...process.env, PYTHONPATH: installed } };
+    const said = execFileSync('python3', ['-m', 'heddle', '--version'], here).trim();
+    expect(said).toBe(version);
+    const main = join(installed, 'heddle/_js/dist/cli/main.js');
+    const shape = ['export', 'one-sided', '--shape', 'ranks=2,tokens=8,hidden=64,experts=4,topk=2'];
+    execFileSync('node', [main, ...shape, '--format', 'shape', '--arch', 'none', '--out', inFolder('made')]);
+    expect(readFileSync(inFolder('made/heddle.heddle'), 'latin1').slice(0, 8)).toBe('heddle 1');
+  });
 });
