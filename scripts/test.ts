@@ -1,6 +1,5 @@
 /**
- * `npm test`: what must hold before a change is done. Cheapest first, and the first row of steps in which one fails ends it. With the name of a
- * ring, its tests. The last line counts: every test, and one for each other step.
+ * `npm test`: what must hold before a change is done. The first row of steps in which one fails ends it. With the name of a ring, its tests. The last line counts: every test, and one for each other step.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -57,8 +56,8 @@ const tests = (name: string, ...projects: readonly string[]): Step => ({
 });
 
 /**
- * Steps of one row run at once. Each of the first four keeps one processor busy; the tests wait for processes and for time, in which
- * the last step runs.
+ * Steps of one row run at once. Types keep one processor busy for as long as the others of their row the other; the tests wait for
+ * processes and for time, in which the last step runs.
  */
 const everyday: readonly (readonly Step[])[] = [
   [
@@ -67,13 +66,11 @@ const everyday: readonly (readonly Step[])[] = [
       name: 'import directions (dependency-cruiser)',
       command: ['depcruise', '--config', '.dependency-cruiser.cjs', 'src'],
     },
-  ],
-  [
+    { name: 'lines of every room (npm run size)', command: ['tsx', 'scripts/size.ts'] },
     { name: 'types (tsc)', command: ['tsc', '-p', 'tsconfig.json'] },
     // The step beside it checks it.
     { name: 'build', command: ['tsc', '-p', 'tsconfig.build.json', '--noCheck'] },
   ],
-  [{ name: 'lines of every room (npm run size)', command: ['tsx', 'scripts/size.ts'] }],
   [
     tests('unit and property tests (Vitest)', 'together', 'apart'),
     // One schedule of each configuration; CI runs five, and every mutant.

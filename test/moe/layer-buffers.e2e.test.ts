@@ -73,7 +73,7 @@ function requireRight(outs: readonly (readonly Bits[])[]): void {
 /** Each way with the family whose buffers it presses most: test/moe/layer-carried.e2e.test.ts has all families in all ways. */
 it.each<[string, string, How]>([
   ['one-sided', 'two chunks, both in flight', { rounds: 2, chunks: 2 }],
-  ['portable', 'one after another', { overlap: false, chunks: 3 }],
+  ['portable', 'one after another', { overlap: false, chunks: 2 }],
   ['hybrid', 'a round at a time', {}],
 ])(
   'layers over one set, carried by %s, give what each gives alone, and race with nothing: %s',

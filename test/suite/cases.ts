@@ -273,7 +273,7 @@ const pulled = spread('pull', { threads: 32, parts: 1 });
 /** Ranks are left out of the last two rounds. */
 const left = each(
   {
-    ...{ ranks: 4, experts: 9, topK: 3, maxTokens: 4, hidden: 24, extra: [6], times: 4, checked: true },
+    ...{ ranks: 4, experts: 9, topK: 3, maxTokens: 4, hidden: 24, extra: [6], times: 4 },
     ...{ leaveOut: leaving(2) },
   },
   {
@@ -309,7 +309,7 @@ const left = each(
       { ...twoNodes, tuning: rails },
       {
         'hybrid, counts, looked at': { counts: true, inspect: true },
-        'hybrid, one of each node': { counts: true, leaveOut: leaving(0, 3) },
+        'hybrid, one of each node': { counts: true, leaveOut: leaving(0, 3), checked: true },
         'hybrid, one rail': { split: true, leaveOut: leaving(1, 3) },
         'hybrid, a node': { inspect: true, leaveOut: leaving(0, 1) },
         'hybrid, all but one': { leaveOut: leaving(0, 1, 3) },
@@ -317,7 +317,7 @@ const left = each(
           ...{ combineFormat: 'e4m3', hidden: 16, weighting: 'plan', leaveOut: leaving(1) },
         },
         'hybrid, neighbours of a node of four': {
-          ...{ ranks: 8, maxTokens: 2, extra: [], leaveOut: leaving(0, 3, 6) },
+          ...{ ranks: 8, maxTokens: 2, extra: [], leaveOut: leaving(0, 3, 6), checked: true },
         },
         'hybrid, nodes of a rank': { nodes: 4, leaveOut: leaving(1) },
         'hybrid, a graph of two rounds that goes on': { ...inFlight, graph: true },

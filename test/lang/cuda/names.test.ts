@@ -39,20 +39,17 @@ stdin stdout errno linux unix i386 index signal y0 y1 j0 jn gamma div time selec
 /** Every name that the headers mention which nvcc includes unasked, and their macros. */
 function headerNames(): string[] {
   const folder = temporaryFolder(onTestFinished);
-  try {
-    writeFileSync(join(folder, 'empty.cu'), '');
-    const preprocess = (...more: string[]): string =>
-      execFileSync(cudaTool('nvcc')!, ['--gpu-architecture=sm_90a', '-E', ...more, 'empty.cu'], {
-        cwd: folder,
-        encoding: 'utf8',
-        maxBuffer: 1 << 28,
-        stdio: ['ignore', 'pipe', 'ignore'],
-      });
-    const words = preprocess().match(/[A-Za-z_]\w*/g) ?? [];
-    const macros = [...preprocess('-Xcompiler', '-dM').matchAll(/^#define (\w+)/gm)].map(([, name]) => name!);
-    return [...new Set([...words, ...macros])].sort();
-  } finally {
-  }
+  writeFileSync(join(folder, 'empty.cu'), '');
+  const preprocess = (...more: string[]): string =>
+    execFileSync(cudaTool('nvcc')!, ['--gpu-architecture=sm_90a', '-E', ...more, 'empty.cu'], {
+      cwd: folder,
+      encoding: 'utf8',
+      maxBuffer: 1 << 28,
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
+  const words = preprocess().match(/[A-Za-z_]\w*/g) ?? [];
+  const macros = [...preprocess('-Xcompiler', '-dM').matchAll(/^#define (\w+)/gm)].map(([, name]) => name!);
+  return [...new Set([...words, ...macros])].sort();
 }
 
 /** A kernel in which every kind of name is one of these; null where JavaScript or Heddle does not take them. */
