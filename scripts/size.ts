@@ -36,11 +36,11 @@ const parts: readonly Part[] = [
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
   { name: 'src', files: sources('src'), ceiling: 78_820 },
-  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_040 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_010 },
+  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_120 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_050 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 32_580 },
+  ...{ name: 'docs and README', ceiling: 32_600 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
