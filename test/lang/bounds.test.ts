@@ -50,147 +50,49 @@ async function outcome(text: string, n: number, known: boolean, block: number): 
   }
 }
 
-interface Bound {
-  readonly what: string;
-  readonly body: string;
-  readonly good: readonly number[];
-  /** By the number: what becomes of it as a constant, and at the launch where it may be told there. */
-  readonly bad: Readonly<Record<number, readonly [constant: string, atLaunch?: string]>>;
-  readonly block?: number;
-}
-const inGroups = 'kernel k failed on rank 0';
+/**
+ * Each with what is allowed; with what is not, and what becomes of it as a constant and, where it may be told then, at the launch; and with the
+ * threads of its block.
+ */
+const bounds = `
+the barrier of a group | 1, 15 | 0 HK305 failed, 16 HK305 failed | 64 | g.group.barrier(N, 64);
+the threads of a group | 32, 64 | 16 HK305 failed, 33 HK305 failed | 64 | if (g.threadIdx.x < N) g.group.barrier(1, N);
+the registers that a group keeps | 24, 256 | 16 HK305, 28 HK305, 264 HK502 | 128 | g.group.giveRegisters(N);
+the bytes of shared memory | 1, 232448 | 0 HK502, 232449 HK608 | 1 | const s = g.shared('u8', N); g.store(s, 1);
+the first index of a shaped field | 0, 3 | 4 HK502 out-of-bounds | 1 | g.store(win.at(0).rows.at(N, 7), 1);
+the second, by itself | 0, 7 | 8 HK502 out-of-bounds | 1 | g.store(win.at(0).rows.at(1).at(N), 1);
+the index of what let holds | 0, 3 | 4 HK502 out-of-bounds | 1 | let v = win.at(0).rows; if (N < 99) v = win.at(0).others; g.store(v.at(N, 1), 1);
+the index of what ?: chooses | 0, 7 | 8 HK502 out-of-bounds | 1 | const v = g.blockDim.x === 1 ? win.at(0).rows : win.at(0).others; g.store(v.at(1, N), 1);
+the index of a field | 0, 7 | 8 HK502 out-of-bounds | 1 | g.store(win.at(0).others.at(1).at(N), 1);
+the row of a tile | 0, 15 | 16 HK502 out-of-bounds | 1 | const t = g.shared(Tile); g.store(t.element(N, 3), 1);
+the column of a tile | 0, 3 | 4 HK502 out-of-bounds | 1 | const t = g.shared(Tile); g.store(t.element(0, N), 1);
+how many rows of a tile | 8, 16 | 4 HK502, 24 HK502 | 1 | const t = g.shared(Tile); g.store(t.rows(0, N).element(0, 0), 1);
+the first of some rows of a tile | 0, 8 | 4 HK502 out-of-bounds, 16 HK502 out-of-bounds | 1 | const t = g.shared(Tile); g.store(t.rows(N, 8).element(0, 0), 1);
+a tile before another | 1, 2 | 0 out-of-bounds out-of-bounds, 3 out-of-bounds out-of-bounds | 1 | const t = g.shared(Tile, 2); g.store(t.at(1).at(g.i32(N) - 2).element(0, 0), 1);
+the bytes of a bulk copy | 16, 32 | 24 misuse misuse | 1 | FILLS g.proxyFence('shared'); g.bulk.store(vectors, s, N); g.bulk.commit(); g.bulk.wait(0);
+the bytes of a phase | 16, 1048575 | 1048576 misuse misuse | 1 | const b = g.shared('u64', 1); g.mbarrier.init(b, 2); g.mbarrier.expect(b, N);
+the iterations of g.unroll | 0, 9 | 16385 HK502 | 1 | for (const i of g.unroll(N)) g.store(out.at(i % 8), i);
+the length of a register array | 1, 256 | 0 HK502, 257 HK502 | 1 | const r = g.registers('u32', N); g.store(out, r[0]);
+a lane | 0, 15 | 16 HK502 | 1 | g.store(out, g.lane(g.load(vectors), 'u8', N));`;
+
 const fills =
   "const v = g.pack('u32', [1, 2, 3, 4]); const s = g.shared('v16', 2); g.store(s, v); g.store(s.at(1), v);";
 
-const bounds: readonly Bound[] = [
-  {
-    what: 'the barrier of a group',
-    body: 'g.group.barrier(N, 64);',
-    good: [1, 15],
-    bad: { 0: ['HK305', inGroups], 16: ['HK305', inGroups] },
-    block: 64,
-  },
-  {
-    what: 'the threads of a group',
-    body: 'if (g.threadIdx.x < N) g.group.barrier(1, N);',
-    good: [32, 64],
-    bad: { 16: ['HK305', inGroups], 33: ['HK305', inGroups] },
-    block: 64,
-  },
-  {
-    what: 'the registers that a group keeps',
-    body: 'g.group.giveRegisters(N);',
-    good: [24, 256],
-    bad: { 16: ['HK305'], 28: ['HK305'], 264: ['HK502'] },
-    block: 128,
-  },
-  {
-    what: 'the bytes of shared memory',
-    body: "const s = g.shared('u8', N); g.store(s, 1);",
-    good: [1, 227 * 1024],
-    bad: { 0: ['HK502'], [227 * 1024 + 1]: ['HK608'] },
-  },
-  {
-    what: 'the first index of a shaped field',
-    body: 'g.store(win.at(0).rows.at(N, 7), 1);',
-    good: [0, 3],
-    bad: { 4: ['HK502', 'out-of-bounds'] },
-  },
-  {
-    what: 'the second, by itself',
-    body: 'g.store(win.at(0).rows.at(1).at(N), 1);',
-    good: [0, 7],
-    bad: { 8: ['HK502', 'out-of-bounds'] },
-  },
-  {
-    what: 'the index of what let holds',
-    body: 'let v = win.at(0).rows; if (N < 99) v = win.at(0).others; g.store(v.at(N, 1), 1);',
-    good: [0, 3],
-    bad: { 4: ['HK502', 'out-of-bounds'] },
-  },
-  {
-    what: 'the index of what ?: chooses',
-    body: 'const v = g.blockDim.x === 1 ? win.at(0).rows : win.at(0).others; g.store(v.at(1, N), 1);',
-    good: [0, 7],
-    bad: { 8: ['HK502', 'out-of-bounds'] },
-  },
-  {
-    what: 'the index of a field',
-    body: 'g.store(win.at(0).others.at(1).at(N), 1);',
-    good: [0, 7],
-    bad: { 8: ['HK502', 'out-of-bounds'] },
-  },
-  {
-    what: 'the row of a tile',
-    body: 'const t = g.shared(Tile); g.store(t.element(N, 3), 1);',
-    good: [0, 15],
-    bad: { 16: ['HK502', 'out-of-bounds'] },
-  },
-  {
-    what: 'the column of a tile',
-    body: 'const t = g.shared(Tile); g.store(t.element(0, N), 1);',
-    good: [0, 3],
-    bad: { 4: ['HK502', 'out-of-bounds'] },
-  },
-  {
-    what: 'how many rows of a tile',
-    body: 'const t = g.shared(Tile); g.store(t.rows(0, N).element(0, 0), 1);',
-    good: [8, 16],
-    bad: { 4: ['HK502'], 24: ['HK502'] },
-  },
-  {
-    what: 'the first of some rows of a tile',
-    body: 'const t = g.shared(Tile); g.store(t.rows(N, 8).element(0, 0), 1);',
-    good: [0, 8],
-    bad: { 4: ['HK502', 'out-of-bounds'], 16: ['HK502', 'out-of-bounds'] },
-  },
-  {
-    what: 'a tile before another',
-    body: 'const t = g.shared(Tile, 2); g.store(t.at(1).at(g.i32(N) - 2).element(0, 0), 1);',
-    good: [1, 2],
-    bad: { 0: ['out-of-bounds', 'out-of-bounds'], 3: ['out-of-bounds', 'out-of-bounds'] },
-  },
-  {
-    what: 'the bytes of a bulk copy',
-    body: `${fills} g.proxyFence('shared'); g.bulk.store(vectors, s, N); g.bulk.commit(); g.bulk.wait(0);`,
-    good: [16, 32],
-    bad: { 24: ['misuse', 'misuse'] },
-  },
-  {
-    what: 'the bytes of a phase',
-    body: "const b = g.shared('u64', 1); g.mbarrier.init(b, 2); g.mbarrier.expect(b, N);",
-    good: [16, 2 ** 20 - 1],
-    bad: { [2 ** 20]: ['misuse', 'misuse'] },
-  },
-  {
-    what: 'the iterations of g.unroll',
-    body: 'for (const i of g.unroll(N)) g.store(out.at(i % 8), i);',
-    good: [0, 9],
-    bad: { 16385: ['HK502'] },
-  },
-  {
-    what: 'the length of a register array',
-    body: "const r = g.registers('u32', N); g.store(out, r[0]);",
-    good: [1, 256],
-    bad: { 0: ['HK502'], 257: ['HK502'] },
-  },
-  {
-    what: 'a lane',
-    body: "g.store(out, g.lane(g.load(vectors), 'u8', N));",
-    good: [0, 15],
-    bad: { 16: ['HK502'] },
-  },
-];
-
-test.each(bounds)('$what', async ({ body, good, bad, block = 1 }) => {
-  const atLaunch = Object.values(bad).some(([, later]) => later !== undefined);
-  for (const n of good) {
-    expect([n, await outcome(body, n, true, block)]).toEqual([n, undefined]);
-    expect([n, await outcome(body, n, false, block)]).toEqual([n, atLaunch ? undefined : 'HK501']);
+const rows = bounds
+  .trim()
+  .split('\n')
+  .map((row) => row.split(' | '));
+test.each(rows)('%s', async (_what, good, bad, block, text) => {
+  const body = text!.replace('FILLS', fills);
+  const wrong = bad!.split(', ').map((one) => one.split(' '));
+  const atLaunch = wrong.some(([, , later]) => later !== undefined);
+  for (const n of good!.split(', ').map(Number)) {
+    expect([n, await outcome(body, n, true, Number(block))]).toEqual([n, undefined]);
+    expect([n, await outcome(body, n, false, Number(block))]).toEqual([n, atLaunch ? undefined : 'HK501']);
   }
-  for (const [n, [constant, later = 'HK501']] of Object.entries(bad)) {
-    expect(`${n} ${await outcome(body, Number(n), true, block)}`).toContain(`${n} ${constant}`);
-    expect(`${n} ${await outcome(body, Number(n), false, block)}`).toContain(`${n} ${later}`);
+  for (const [n, constant, later = 'HK501'] of wrong) {
+    expect(`${n} ${await outcome(body, Number(n), true, Number(block))}`).toContain(`${n} ${constant}`);
+    expect(await outcome(body, Number(n), false, Number(block)), `${n}`).toContain(later);
   }
 });
 
