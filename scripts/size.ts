@@ -37,7 +37,7 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 78_820 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_120 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_050 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_670 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 32_600 },
