@@ -56,9 +56,13 @@ export const withArguments = {
   'ExpertParallel.memory': call(heddle.ExpertParallel.memory, {
     ...{ ...layer, ranks: 2, device: 'sim', split: false },
   }),
-  'MoeLayer.memory': call(heddle.MoeLayer.memory, {
+  'LayerBuffers.memory': call(heddle.LayerBuffers.memory, {
     ...{ model: { ...testing.profile('mixtral'), hidden: 64, experts: 4, inner: 64 } },
     ...{ ranks: 1, maxTokens: 2 },
+  }),
+  'MoeLayer.memory': call(heddle.MoeLayer.memory, {
+    ...{ model: { ...testing.profile('mixtral'), hidden: 64, experts: 4, inner: 64 } },
+    ...{ ranks: 1, nodes: 1, maxTokens: 2 },
   }),
   'World.local': call(
     (options, program) => heddle.World.local(options, program),

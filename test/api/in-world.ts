@@ -248,6 +248,11 @@ export async function inWorld(of: Things) {
     'ExpertsMlp.run': call((a, b, c) => ofExperts.mlp.run(a, b, c), ofExperts.ep.received, stream, undefined),
     'Router.create': call((a, b, c, d) => heddle.Router.create(a, b, c, d), world, model, gates, 2),
     'Router.route': call((a, b) => router.route(a, b), wide, stream),
+    'LayerBuffers.create': call(
+      async (a, b) => (await heddle.LayerBuffers.create(a, b)).dispose(),
+      ...[world, { model, maxTokens: 2 }],
+    ),
+    'LayerBuffers.synchronize': call((a) => moe.buffers.synchronize(a), stream),
     'MoeLayer.create': call(async (a, b) => (await heddle.MoeLayer.create(a, b)).dispose(), world, whole),
     'MoeLayer.forward': call((a, b, c) => moe.forward(a, b, c), wide, made, stream),
     'MoeLayer.move': call((a, b, c) => placedMoe.move(a, b, c), placement, stream, rate),

@@ -59,9 +59,10 @@ export function layerOf(
   style: Style,
   experts: number,
   size: readonly [inner: number, hidden: number],
+  seed = 0,
 ): StoredModel {
   const all = Array.from({ length: experts }, (_, e) =>
-    expertOf(style, `${style.prefix}experts.${e}.`, size, e + 1),
+    expertOf(style, `${style.prefix}experts.${e}.`, size, seed + e + 1),
   );
   return Object.assign({}, ...all.reverse()) as StoredModel;
 }

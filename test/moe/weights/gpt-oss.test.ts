@@ -21,47 +21,19 @@ import {
   toF32,
 } from '../../../src/moe/layer/index.js';
 import { World } from '../../../src/net/world/index.js';
-import {
-  makeSources,
-  randomBytes,
-  randomElements,
-  shapeOfRounds,
-} from '../../../src/verify/testing/index.js';
+import { makeSources, randomElements, shapeOfRounds } from '../../../src/verify/testing/index.js';
 import { compareMlp, placeReceived } from '../../../src/verify/trials/index.js';
 import { gptOss } from '../layers.js';
 import { routedFromFiles } from '../run-layer.js';
 import { compareLayer, plainLayer } from '../whole-layer.js';
 import { drawn, folderWith, type StoredModel, sharded, stored } from './files.js';
+import { mxfp4Bytes, mxfp4Layer, mxfp4Scales } from './mxfp4-layer.js';
 import { onGpu } from './on-gpu.js';
 
 const [experts, hidden, inner] = [5, 64, 128];
 const stem = 'model.layers.0.mlp.experts.';
-const bytes = (shape: readonly number[], seed: number) =>
-  stored(
-    'U8',
-    shape,
-    randomBytes(
-      shape.reduce((a, b) => a * b, 1),
-      seed,
-    ),
-  );
-/** From 2^−5 to 1. */
-const scales = (shape: readonly number[], seed: number) => {
-  const of = bytes(shape, seed);
-  return { ...of, bits: of.bits.map((byte) => 122 + (byte % 6)) };
-};
-
-/** A layer with so many experts, of random bytes. */
-const layerOf = (count: number): StoredModel => ({
-  [`${stem}gate_up_proj_blocks`]: bytes([count, 2 * inner, hidden / 32, 16], 1),
-  [`${stem}gate_up_proj_scales`]: scales([count, 2 * inner, hidden / 32], 2),
-  [`${stem}gate_up_proj_bias`]: drawn('BF16', [count, 2 * inner], 3),
-  [`${stem}down_proj_blocks`]: bytes([count, hidden, inner / 32, 16], 4),
-  [`${stem}down_proj_scales`]: scales([count, hidden, inner / 32], 5),
-  [`${stem}down_proj_bias`]: drawn('BF16', [count, hidden], 6),
-  'model.layers.0.mlp.router.weight': drawn('BF16', [count, hidden], 7),
-  'model.layers.0.mlp.router.bias': drawn('BF16', [count], 8),
-});
+const [bytes, scales] = [mxfp4Bytes, mxfp4Scales];
+const layerOf = (count: number): StoredModel => mxfp4Layer(0, { experts: count, hidden, inner });
 const model = layerOf(experts);
 
 const e2m1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0, -0.5, -1, -1.5, -2, -3, -4, -6];
