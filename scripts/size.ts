@@ -40,7 +40,7 @@ const parts: readonly Part[] = [
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_670 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 32_600 },
+  ...{ name: 'docs and README', ceiling: 32_610 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 

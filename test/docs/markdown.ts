@@ -27,6 +27,8 @@ const docs = readdirSync(join(root, 'docs')).filter((name) => name.endsWith('.md
 export const pages: readonly Page[] = [
   'README.md',
   'CONTRIBUTING.md',
+  'SKILL.md',
+  'llms.txt',
   'CHANGELOG.md',
   'SECURITY.md',
   ...docs.map((name) => `docs/${name}`),
