@@ -14,7 +14,7 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 10_900,
-  gpu: 19_790,
+  gpu: 19_830,
   net: 11_250,
   moe: 18_850,
   verify: 6_590,
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 78_820 },
+  { name: 'src', files: sources('src'), ceiling: 78_870 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_120 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_670 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_840 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 32_610 },
+  ...{ name: 'docs and README', ceiling: 32_650 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 

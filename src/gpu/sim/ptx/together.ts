@@ -1,7 +1,7 @@
 /** Instructions with which threads go elsewhere, meet others, wait, copy beside themselves, or end. */
 import { dealMatrices, matrixWords, multiplyMatrices, operations, shuffles } from '../../../lang/index.js';
 import { type PtxInstruction, type PtxOperand, ptxBytes } from '../../../lang/ptx/index.js';
-import { f16ToF32 } from '../../index.js';
+import { e4m3ToF32, f16ToF32 } from '../../index.js';
 import { pause } from '../compiled.js';
 import { bringing, type LaneMeeting, word } from '../lanes.js';
 import { type Instruction, meet } from './code.js';
@@ -320,14 +320,48 @@ function gatherRows(words: Int32Array, first: number, count: number, turned: boo
     }
 }
 
+interface Bytes {
+  readonly isInteger: boolean;
+  read(byte: number): number;
+}
+
+const bytes: Readonly<Record<string, Bytes>> = {
+  e4m3: { isInteger: false, read: e4m3ToF32 },
+  e5m2: { isInteger: false, read: (byte) => f16ToF32(byte << 8) },
+  s8: { isInteger: true, read: (byte) => (byte << 24) >> 24 },
+  u8: { isInteger: true, read: (byte) => byte },
+};
+
+/** sum += a · bᵀ of 16 × 32 and 8 × 32 bytes, four in a register; floats are rounded at every step. The result replaces the first four words. */
+function multiplyBytes(words: Int32Array, first: number, { isInteger, read }: Bytes): void {
+  const brought = words.slice(matrixWords * first, matrixWords * (first + 32));
+  const sums = new Float32Array(brought.buffer);
+  const byte = (row: number, register: number, n: number): number =>
+    read((brought[matrixWords * (4 * row + ((n & 15) >> 2)) + register]! >>> (8 * (n & 3))) & 255);
+  for (let lane = 0; lane < 32; lane++)
+    for (let i = 0; i < 4; i++) {
+      const [row, lower, column] = [lane >> 2, i >> 1, 2 * (lane & 3) + (i & 1)];
+      const at = matrixWords * lane + 6 + i;
+      for (let n = 0; n < 32; n++) {
+        const product = byte(row, lower + 2 * (n >> 4), n) * byte(column, 4 + (n >> 4), n);
+        if (isInteger) brought[at]! += product;
+        else sums[at]! += product;
+      }
+      words[matrixWords * (first + lane) + i] = brought[at]!;
+    }
+}
+
 function mma(x: Instruction): void {
-  x.ignore(/^(sync|aligned|row|col)$/);
-  const shape = x.among('m16n8k16', 'm16n8k8');
-  const type = x.of.parts.at(-2);
+  x.ignore(/^(sync|aligned|row|col|e4m3|e5m2)$/);
+  const shape = x.among('m16n8k32', 'm16n8k16', 'm16n8k8');
+  const [type = '', sums] = x.of.parts.slice(-2);
   x.types();
-  if (shape === null || (type !== 'bf16' && type !== 'f16') || x.of.parts.at(-1) !== 'f32')
-    x.refuse('only products of bf16 or f16 that add up to f32 are simulated');
-  const k = shape === 'm16n8k16' ? 16 : 8;
+  const ofBytes = shape === 'm16n8k32' && x.of.parts.at(-3) === type ? bytes[type] : undefined;
+  const ofHalves = (type === 'bf16' || type === 'f16') && shape !== 'm16n8k32' && shape !== null;
+  if (sums !== (ofBytes?.isInteger ? 's32' : 'f32') || (!ofHalves && ofBytes === undefined))
+    x.refuse('only products of bf16, f16, e4m3 and e5m2 into f32, and of s8 and u8 into s32, are simulated');
+  // Of bytes a register holds twice as many.
+  const k = shape === 'm16n8k8' ? 8 : 16;
   const to = elementsOf(x, x.operand(0), 4);
   const words = [
     ...elementsOf(x, x.operand(1), k / 4).map((one) => x.word(one)),
@@ -337,7 +371,8 @@ function mma(x: Instruction): void {
     ),
   ];
   const read = type === 'f16' ? f16ToF32 : undefined;
-  const complete: Complete = (words, first) => multiplyMatrices(words, first, k, read);
+  const complete: Complete = (words, first) =>
+    ofBytes === undefined ? multiplyMatrices(words, first, k, read) : multiplyBytes(words, first, ofBytes);
   meet(x, { key: `mma ${shape} ${type}`, complete }, fullWarp, words);
   to.forEach((register, i) => {
     x.setWord(register, word(i), 'b32', 'bits');

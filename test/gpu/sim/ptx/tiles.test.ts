@@ -1,6 +1,6 @@
 /** Boxes of tensors, products of warp groups and clusters, in PTX by hand. */
 import { describe, expect, test } from 'vitest';
-import { f32ToBf16 } from '../../../../src/gpu/index.js';
+import { e4m3ToF32, f16ToF32, f32ToBf16 } from '../../../../src/gpu/index.js';
 import { formatFinding, SimMachine } from '../../../../src/gpu/sim/index.js';
 import { tensorMap, tile } from '../../../../src/lang/index.js';
 import { ptx } from '../../../../src/lang/ptx/index.js';
@@ -181,6 +181,48 @@ READY:
     const { findings } = await multiply(kernel.replace('wgmma.wait_group.sync.aligned 0;', second));
     expect(findings.map(formatFinding)).toEqual([]);
   });
+});
+
+// Which byte lies where is as PTX documents it for m16n8k32.
+test.each([
+  ['s32.s8.s8.s32', (byte: number) => (byte << 24) >> 24],
+  ['s32.u8.u8.s32', (byte: number) => byte],
+  ['f32.e4m3.e4m3.f32', (byte: number) => e4m3ToF32(byte)],
+  ['f32.e5m2.e5m2.f32', (byte: number) => f16ToF32(byte << 8)],
+] as const)('mma of bytes, %s', async (form, read) => {
+  const isFloat = form.startsWith('f32');
+  // No byte is a NaN or infinite.
+  const [by, mask] = isFloat ? [0x01030201, 0x3c3c3c3c] : [0x0a0b0c0d, -1];
+  const word = (lane: number, i: number): number => Math.imul(lane + 7 * i, by) & mask;
+  const brought = [0, 1, 2, 3, 4, 5].map(
+    (i) =>
+      `add.u32 %r${i}, %r20, ${7 * i}; mul.lo.u32 %r${i}, %r${i}, ${by}; and.b32 %r${i}, %r${i}, ${mask};`,
+  );
+  const sums = isFloat ? '%f0, %f1, %f2, %f3' : '%r10, %r11, %r12, %r13';
+  const zeros = isFloat
+    ? [0, 1, 2, 3].map((i) => `mov.f32 %f${i}, 0f00000000;`)
+    : [0, 1, 2, 3].map((i) => `mov.u32 %r1${i}, 0;`);
+  const body = `
+  mov.u32 %r20, %tid.x; ${brought.join(' ')} ${zeros.join(' ')}
+  mma.sync.aligned.m16n8k32.row.col.${form} {${sums}}, {%r0, %r1, %r2, %r3}, {%r4, %r5}, {${sums}};
+  mul.wide.u32 %rd1, %r20, 16; add.s64 %rd1, %out, %rd1; st.global.v4.b32 [%rd1], {${sums}};`;
+  const { words, floats, error } = await run(fileOf(body), { block: 32, bytes: 512 });
+  expect(error).toBeNull();
+  const [a, b] = [new Float64Array(16 * 32), new Float64Array(8 * 32)];
+  for (let lane = 0; lane < 32; lane++)
+    for (let j = 0; j < 4; j++) {
+      const [group, at] = [lane >> 2, 4 * (lane & 3) + j];
+      const value = (i: number): number => read((word(lane, i) >>> (8 * j)) & 255);
+      for (let i = 0; i < 4; i++) a[32 * (group + 8 * (i & 1)) + at + 16 * (i >> 1)] = value(i);
+      for (let i = 0; i < 2; i++) b[32 * group + at + 16 * i] = value(4 + i);
+    }
+  for (let lane = 0; lane < 32; lane++)
+    for (let i = 0; i < 4; i++) {
+      const [row, column] = [(lane >> 2) + 8 * (i >> 1), 2 * (lane & 3) + (i & 1)];
+      let sum = 0;
+      for (let n = 0; n < 32; n++) sum = Math.fround(sum + a[32 * row + n]! * b[32 * column + n]!);
+      expect(isFloat ? floats[4 * lane + i] : words[4 * lane + i]! | 0).toBe(sum);
+    }
 });
 
 test.each(['', '.trans'])('stmatrix%s stores what ldmatrix would load', async (turned) => {
