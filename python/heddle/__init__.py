@@ -15,7 +15,7 @@ from .errors import ArgumentError, HeddleError, RankLostError, UnavailableError
 
 if TYPE_CHECKING:
     from .buffers import Buffers
-    from .layers import ExpertParallel, Experts
+    from .layers import ExpertParallel, Experts, SortedRows
     from .ops import combine, dispatch
 
 __all__ = [
@@ -26,12 +26,20 @@ __all__ = [
     "HeddleError",
     "RankLostError",
     "Shape",
+    "SortedRows",
     "UnavailableError",
     "combine",
     "dispatch",
 ]
 
-_with_torch = {"Buffers": ".buffers", "ExpertParallel": ".layers", "Experts": ".layers", "combine": ".ops", "dispatch": ".ops"}
+_with_torch = {
+    "Buffers": ".buffers",
+    "ExpertParallel": ".layers",
+    "Experts": ".layers",
+    "SortedRows": ".layers",
+    "combine": ".ops",
+    "dispatch": ".ops",
+}
 
 
 def __getattr__(name: str) -> Any:

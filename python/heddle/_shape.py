@@ -37,6 +37,12 @@ class Shape:
     activation: str = "swiglu"
     #: Heddle's experts have biases.
     biases: bool = False
+    #: For experts of the caller's: rows sorted by expert, 'masked' ([experts, capacity]) or 'contiguous'. None: they take slots as they arrive.
+    sort: Optional[str] = None
+    #: The rows of each expert begin at a multiple of it: 1, 16, 64 or 128.
+    alignment: int = 1
+    #: Rows of all experts together; of each in the masked form. None: what no round exceeds whose tokens name no expert twice.
+    capacity: Optional[int] = None
     #: Sends and receives are launches of their own.
     split: bool = False
     #: The most multiprocessors that a launch of dispatch or combine takes. None: as many as are fastest.
@@ -67,13 +73,18 @@ class Shape:
         }
         if self.dispatch != "same":
             keys.update(format=self.dispatch, rounded="yes")
-        if self.inner is not None:
+        if self.inner is not None or self.sort is not None:
             keys["weighting"] = "plan"
         arguments = ["export", self.family, "--shape", ",".join(f"{key}={value}" for key, value in keys.items())]
         arguments += ["--format", "shape", "--arch", self.arch, "--multiprocessors", str(self.multiprocessors)]
         if self.inner is not None:
             arguments += ["--experts", str(self.inner), "--weights", self.weights, "--activation", self.activation]
             arguments += ["--biases"] if self.biases else []
+        if self.sort is not None:
+            masked = -(-self.ranks * self.max_tokens // self.alignment) * self.alignment if self.sort == "masked" else None
+            capacity = masked if self.capacity is None else self.capacity
+            arguments += ["--sort", self.sort, "--alignment", str(self.alignment)]
+            arguments += [] if capacity is None else ["--capacity", str(capacity)]
         arguments += ["--split"] if self.split else []
         return arguments + ([] if self.sms is None else ["--sms", str(self.sms)])
 

@@ -80,6 +80,11 @@ class Buffers:
         self.received: Dict[str, torch.Tensor] = {
             name: self._tensor(view) for name, view in description["received"].items()
         }
+        #: What a plan leaves, where there is one: 'counts', 'offsets', 'total', 'routes', … of this rank's experts; and of sorted rows
+        #: 'rows.x', and 'made', where the caller's experts leave theirs.
+        self.planned: Dict[str, torch.Tensor] = {
+            name: self._tensor(view) for name, view in description["planned"].items()
+        }
         #: Bytes of this rank's memory by purpose. torch's allocator does not count them.
         self.memory: Dict[str, int] = {of["name"]: of["bytes"] for of in description["memory"]}
         #: The set for gradients of router weights.
@@ -100,7 +105,13 @@ class Buffers:
             )
         # Rows travel as bytes.
         for name, dtype in _rows(self.shape).items():
-            self.received[name] = self.received[name].view(dtype)
+            self.received[f"payloads.{name}"] = self.received[f"payloads.{name}"].view(dtype)
+            if self.shape.sort is not None:
+                self.planned[f"rows.{name}"] = self.planned[f"rows.{name}"].view(dtype)
+        if self.shape.sort == "masked":
+            each = len(self.local_experts)
+            for name in [name for name in self.planned if name == "made" or name.startswith("rows.")]:
+                self.planned[name] = self.planned[name].unflatten(0, (each, -1))
 
     @property
     def local_experts(self) -> range:
@@ -116,7 +127,7 @@ class Buffers:
     def destroy(self) -> None:
         """Frees all. Every rank calls it when the last round of every rank has ended; views of `received` end with it."""
         self._player.destroy()
-        self.received = {}
+        self.received, self.planned = {}, {}
         if self.gradients is not None:
             self.gradients.destroy()
 
@@ -167,9 +178,9 @@ def _here(device: torch.device) -> Dict[str, Any]:
 def _rows(shape: Shape) -> Dict[str, torch.dtype]:
     """What the rows are that arrive. Scales of mxfp8 are the bytes of exponents."""
     if shape.dispatch == "same":
-        return {"payloads.x": dtypes[shape.dtype]}
+        return {"x": dtypes[shape.dtype]}
     scales = torch.float32 if shape.dispatch == "fp8" else torch.uint8
-    return {"payloads.x": torch.float8_e4m3fn, "payloads.scales": scales}
+    return {"x": torch.float8_e4m3fn, "scales": scales}
 
 
 class _DLTensor(ctypes.Structure):

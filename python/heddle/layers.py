@@ -114,6 +114,38 @@ class ExpertParallel:
             raise HeddleError("HEDDLE_NOT_SPLIT", f"{call} needs phases that are split; make the Buffers with split=True")
 
 
+class SortedRows(ExpertParallel):
+    """Dispatch and combine around GEMMs that take rows sorted by expert. The Buffers are made with `sort`.
+
+    'masked': `buffers.planned` has 'rows.x' [local experts, capacity, hidden] and 'counts', the rows of each expert: DeepGEMM's masked_m.
+    'contiguous': 'rows.x' [rows, hidden], 'counts' and 'offsets'; `owners` gives the expert of each row. Rows go back, unweighted, as
+    `planned['made']` of the same shape; combine weights and adds them up.
+    """
+
+    def __init__(self, buffers: Buffers) -> None:
+        super().__init__(buffers)
+        if buffers.shape.sort is None:
+            raise ArgumentError("buffers", "made without sort", "made with sort='masked' or 'contiguous'")
+
+    def dispatch(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor) -> Dict[str, torch.Tensor]:
+        """As that of ExpertParallel, and sorts what has arrived. Returns `buffers.planned`."""
+        super().dispatch(x, topk_ids, topk_weights)
+        return self.sort()
+
+    def sort(self) -> Dict[str, torch.Tensor]:
+        """Sorts what `dispatch_recv` brought."""
+        self.buffers._round.step("sort", self, "dispatched", "dispatched")
+        self.buffers._run("plan", "experts", self._values)
+        return self.buffers.planned
+
+    def owners(self) -> torch.Tensor:
+        """int32 [rows]: the expert of each contiguous row, counted from this rank's first; −1 where none is. DeepGEMM's m_indices."""
+        planned = self.buffers.planned
+        rows = torch.arange(planned["routes"].shape[0], device=self.buffers.device, dtype=torch.int32)
+        found = torch.searchsorted(planned["offsets"][1:].contiguous(), rows, right=True, out_int32=True)
+        return torch.where((rows < planned["total"]) & (planned["routes"] >= 0), found, -1)
+
+
 class Experts(ExpertParallel):
     """A layer whose experts are Heddle's: dispatch, plan, both GEMMs and combine as one call, on weights that stay the caller's.
 

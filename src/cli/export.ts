@@ -1,7 +1,7 @@
 import { ArgumentError } from '../base/errors.js';
 import { families, familyNamed } from '../moe/families/index.js';
 import { tunedFor } from '../moe/index.js';
-import { activations } from '../moe/layer/index.js';
+import { activations, alignments, expertForms } from '../moe/layer/index.js';
 import { architectureNamed, exportPlan, writeExport, writeShape } from '../tools/export/index.js';
 import { familyKeys, familyShape } from '../verify/kernels/index.js';
 import { Argument, type Command, type FlagsOf } from './commander.js';
@@ -41,6 +41,9 @@ const define = (command: Command) =>
     .addOption(choice('--weights <dtype>', 'of experts', ['bf16', 'e4m3'], 'bf16'))
     .addOption(choice('--activation <name>', 'of experts', activations, 'swiglu'))
     .option('--biases', 'experts have biases', false)
+    .addOption(choice('--sort <form>', 'rows by expert, for experts of the host', expertForms))
+    .addOption(choice('--alignment <n>', 'of each expert’s first row', alignments.map(String), '1'))
+    .option('--capacity <n>', 'rows of all experts, or of each with --sort masked', elements)
     .addOption(
       choice('--format <name>', 'c, or shape: the file that the Python package takes', ['c', 'shape'], 'c'),
     )
@@ -83,12 +86,14 @@ async function exportFamily(name: string, flags: FlagsOf<typeof define>): Promis
     },
   );
   const { weights, activation, biases } = flags;
-  const experts = inner === undefined ? null : { inner, weights, activation, biases };
+  const { sort, alignment, capacity } = flags;
+  const sorted = sort && { form: sort, alignment: Number(alignment) as 1, ...(capacity && { capacity }) };
+  const experts = sorted ?? (inner === undefined ? null : { inner, weights, activation, biases });
   const [first] = architectures;
   if (experts !== null && format === 'c')
     throw new ArgumentError(
-      '--experts',
-      inner,
+      sort ? '--sort' : '--experts',
+      sort ?? inner,
       'left out with --format c, whose hosts bring experts of their own',
     );
   if (experts !== null && architectures.length > 1)

@@ -56,6 +56,18 @@ assert x.grad is not None and x.grad.shape == x.shape
 print(refused(heddle.dispatch, layer, x, ids, weights.requires_grad_()))
 buffers.destroy()
 
+buffers = heddle.Buffers(**options, sort="masked", alignment=16)
+layer = heddle.SortedRows(buffers)
+planned = layer.dispatch(*brought(8))
+assert planned["rows.x"].shape == planned["made"].shape == (4, 16, 128) and planned["counts"].shape == (4,)
+# Three rows of the first expert, one that aligns, two of the third.
+planned["offsets"].copy_(torch.tensor([0, 4, 4, 6, 6]))
+planned["routes"].copy_(torch.tensor([0, 2, 5, -1, 1, 7] + [99] * 58))
+planned["total"].fill_(6)
+assert layer.owners().tolist() == [0, 0, 0, -1, 2, 2] + [-1] * 58
+assert layer.combine().shape == (8, 128)
+buffers.destroy()
+
 buffers = heddle.Buffers(**options, inner=64)
 gate_up, down = torch.zeros(4, 128, 128, dtype=torch.bfloat16), torch.zeros(4, 128, 64, dtype=torch.bfloat16)
 layers = [heddle.Experts(buffers, gate_up, down), heddle.Experts(buffers, gate_up.clone(), down.clone())]

@@ -21,6 +21,7 @@ TOKENS = (8, 32, 128, 512, 4096)
 SMALL = dict(experts=16, top_k=4, max_tokens=64, hidden=1024)
 #: What is verified, beside a reference in f32.
 ROUNDS = [dict(), dict(split=True), dict(dispatch="fp8"), dict(family="portable"), dict(combine="mxfp8")]
+SORTS = [dict(sort="masked", alignment=16), dict(sort="contiguous", alignment=128)]
 LAYERS = [dict(), dict(biases=True, activation="clamped-swiglu"), dict(dispatch="fp8", weights="e4m3"), dict(split=True)]
 TRAINED = dict(experts=16, top_k=4, max_tokens=64, hidden=256, dtype="f32")
 #: Those of examples/python/generate.py.
@@ -30,7 +31,7 @@ TIMED = [dict(QWEN, max_tokens=tokens) for tokens in TOKENS]
 
 def shapes(ranks):
     """Every shape of this page."""
-    options = [{**SMALL, **of} for of in ROUNDS] + [{**SMALL, "inner": 256, **of} for of in LAYERS] + TIMED + GENERATED
+    options = [{**SMALL, **of} for of in ROUNDS + SORTS] + [{**SMALL, "inner": 256, **of} for of in LAYERS] + TIMED + GENERATED
     options += [TRAINED, {**TRAINED, "hidden": 4}]
     return [heddle.Shape(ranks=ranks, **of) for of in options]
 
@@ -80,6 +81,35 @@ def rounds(options):
         chosen = torch.where(ids < 0, 0, scores)
         routes = torch.zeros(tokens, shape.experts, device="cuda").scatter_add_(1, ids.clamp_min(0).long(), chosen)
         expected = sum(routes[:, e, None] * (x.float() @ weights[e]) for e in range(shape.experts))
+        found.append(difference(out, expected) if tokens else 0)
+    buffers.check()
+    end(buffers)
+    return max(found)
+
+
+def sorts(options):
+    """Rounds around batched GEMMs of torch, on rows that a plan sorted."""
+    buffers = heddle.Buffers(**{**SMALL, **options})
+    shape, planned = buffers.shape, buffers.planned
+    torch.manual_seed(1)
+    weights = (torch.randn(shape.experts, shape.hidden, shape.hidden, device="cuda") / shape.hidden**0.5).bfloat16()
+    mine = weights[buffers.local_experts.start : buffers.local_experts.stop]
+    layer, found = heddle.SortedRows(buffers), []
+    for seed, tokens in enumerate([shape.max_tokens, 7, 0 if buffers.rank else 3]):
+        x, ids, scores = inputs(shape, buffers.rank, tokens, seed)
+        rows = layer.dispatch(x, ids, scores)["rows.x"]
+        if shape.sort == "masked":
+            planned["made"].copy_(rows @ mine)
+        else:
+            owners = layer.owners()
+            for e in range(len(mine)):
+                here = owners == e
+                assert int(here.sum()) == int(planned["counts"][e])
+                planned["made"][here] = rows[here] @ mine[e]
+        out = layer.combine()
+        chosen = torch.where(ids < 0, 0, scores)
+        routes = torch.zeros(tokens, shape.experts, device="cuda").scatter_add_(1, ids.clamp_min(0).long(), chosen)
+        expected = sum(routes[:, e, None] * (x.float() @ weights[e].float()) for e in range(shape.experts))
         found.append(difference(out, expected) if tokens else 0)
     buffers.check()
     end(buffers)
@@ -298,7 +328,7 @@ def be(rank, ranks, port, json_file):
     torch.cuda.set_stream(torch.cuda.Stream())
     say = print if rank == 0 else lambda *_, **__: None
     figures, wrong = {"gpu": torch.cuda.get_device_name(), "ranks": ranks, "verified": {}, "timed": []}, 0
-    for name, run, all_options in (("rounds", rounds, ROUNDS), ("layers", layers, LAYERS), ("trained", trained, [{}]), ("compiled", compiled, [{}])):
+    for name, run, all_options in (("rounds", rounds, ROUNDS), ("sorts", sorts, SORTS), ("layers", layers, LAYERS), ("trained", trained, [{}]), ("compiled", compiled, [{}])):
         for options in all_options:
             worst = slowest(run(options))
             most = 8e-2 if "fp8" in str(options) or "mxfp8" in str(options) else 1e-2

@@ -24,6 +24,7 @@ import {
   exportPlan,
   type LaunchPlan,
   type PlannedExperts,
+  type SortedRows,
 } from '../../src/tools/export/index.js';
 import { packShape } from '../../src/tools/export/pack.js';
 import { familyShape, type ShapeText } from '../../src/verify/kernels/index.js';
@@ -50,7 +51,7 @@ async function write(
   file: string,
   shape: ShapeText,
   split = false,
-  experts: PlannedExperts | null = null,
+  experts: PlannedExperts | SortedRows | null = null,
 ): Promise<LaunchPlan> {
   const family = familyNamed('one-sided');
   const asked = familyShape(family, shape, { split, sms: null });
@@ -208,10 +209,13 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
     const shapeOf = 'heddle.Shape(ranks=1, experts=4, top_k=2, max_tokens=8, hidden=128';
     const keys = execFileSync(
       'python3',
-      ['-c', `import heddle; print(${shapeOf}, split=True).key, ${shapeOf}).key, ${shapeOf}, inner=64).key)`],
+      [
+        '-c',
+        `import heddle; print(${shapeOf}, split=True).key, ${shapeOf}).key, ${shapeOf}, inner=64).key, ${shapeOf}, sort='masked', alignment=16).key)`,
+      ],
       { env: env(), encoding: 'utf8' },
     ).trim();
-    const [halves, rounds, layers] = keys.split(' ') as [string, string, string];
+    const [halves, rounds, layers, sorts] = keys.split(' ') as [string, string, string, string];
     const layer = { ranks: 1, tokens: 8, hidden: 128, experts: 4, topk: 2 };
     const split = await write(join(shapes, `${halves}.heddle`), layer, true);
     const trained = await write(join(shapes, `${rounds}.heddle`), layer);
@@ -221,6 +225,13 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
       { ...layer, weighting: 'plan' },
       false,
       experts,
+    );
+    const masked = { form: 'masked', alignment: 16, capacity: 16 } as const;
+    const sorted = await write(
+      join(shapes, `${sorts}.heddle`),
+      { ...layer, weighting: 'plan' },
+      false,
+      masked,
     );
     const { status, lines, launches } = python([join(root, 'test/python/layers.py')]);
     expect(lines).toEqual([
@@ -239,7 +250,7 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
     expect(status).toBe(0);
     // A round for dispatch, one for combine, and one for the gradient of each.
     const rounded = [trained, trained, trained, trained];
-    const launched = [split, split, ...rounded, whole, whole, whole].flatMap(({ launches }) =>
+    const launched = [split, split, ...rounded, sorted, whole, whole, whole].flatMap(({ launches }) =>
       launches.map(({ kernel }) => kernel),
     );
     expect(launches.map(({ kernel }) => kernel.replace(/_kernel$/, ''))).toEqual(launched);

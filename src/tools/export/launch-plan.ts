@@ -18,7 +18,14 @@ import {
 } from '../../moe/families/index.js';
 import { dtypes, type Layer, sentPayloads } from '../../moe/layer/index.js';
 import type { FamilyShape } from '../../verify/kernels/index.js';
-import { type PlannedExperts, type PlannedWeights, recordRounds, type StageLaunch } from './rounds.js';
+import {
+  type PlannedExperts,
+  type PlannedTensor,
+  type PlannedWeights,
+  recordRounds,
+  type SortedRows,
+  type StageLaunch,
+} from './rounds.js';
 
 /** The content of `plan.json`. Offsets and sizes are bytes; names are unique. */
 export interface LaunchPlan {
@@ -44,6 +51,8 @@ export interface LaunchPlan {
   readonly received: Readonly<Record<string, PlacedTensor>>;
   /** The weights of experts that a host brings, where it brings any. */
   readonly weights?: readonly PlannedWeights[];
+  /** What a plan of experts leaves, where there is one: how many rows each has, where they begin, the rows. */
+  readonly planned?: Readonly<Record<string, PlannedTensor>>;
   /** Four words; the first is 0, or what a wait was doing that gave up. Then the rank that did not come, the epoch, the block. */
   readonly failure: PlacedTensor & { readonly operations: Readonly<Record<string, number>> };
   readonly rules: readonly string[];
@@ -65,8 +74,8 @@ export interface Exported {
 export interface ExportOptions {
   /** The compute capability of the GPUs, by which experts choose their instructions. Default: Hopper's. */
   readonly capability?: readonly [major: number, minor: number];
-  /** Experts that run between dispatch and combine. Default: the host's own. */
-  readonly experts?: PlannedExperts | null;
+  /** Experts that run between dispatch and combine, or rows sorted for those of the host. Default: the host's own, on slots. */
+  readonly experts?: PlannedExperts | SortedRows | null;
 }
 
 /** `version`: that of Heddle. @throws UnavailableError where rows need more than launches to travel. */
@@ -87,7 +96,13 @@ export async function exportPlan(
     const what = `rows of the family ${family.name} need ${needed} here, which a launch plan cannot hold`;
     throw new UnavailableError(what, 'Export a family whose rows travel over NVLink, with transport=windows');
   }
-  const { launches, buffers, weights } = await recordRounds(plan, layer, target, capability, experts);
+  const { launches, buffers, weights, planned } = await recordRounds(
+    plan,
+    layer,
+    target,
+    capability,
+    experts,
+  );
   const { kernels, nameOf } = kernelsOf(launches);
   const { split, sms } = target;
   return {
@@ -107,6 +122,7 @@ export async function exportPlan(
       launches: launches.map((launch) => launchOf(launch, nameOf(launch.module))),
       received: receivedOf(plan.received),
       ...(weights.length > 0 && { weights }),
+      ...(experts !== null && { planned }),
       failure: { ...placeOf(plan.failure), operations },
       rules,
     },

@@ -107,13 +107,15 @@ const keyOf = (source: Source): string => JSON.stringify(source);
 
 /** The part of a plan that a host of any shape wants to know of it: arguments, stages, and where tensors lie. */
 export function describe(plan: LaunchPlan) {
-  const { heddle, family, layer, split, rows, received, weights = [], windows, buffers } = plan;
+  const { heddle, family, layer, split, rows, received, weights = [], planned = {}, windows, buffers } = plan;
+  const placed = (views: Readonly<Record<string, PlacedTensor>>) =>
+    Object.fromEntries(
+      Object.entries(views).map(([name, view]) => [name, { ...view, memory: memoryOf(plan, view) }]),
+    );
   return {
     ...{ heddle, family, layer, split, rows, weights, stages },
     arguments: argumentsOf(plan).map(({ name }) => name),
-    received: Object.fromEntries(
-      Object.entries(received).map(([name, view]) => [name, { ...view, memory: memoryOf(plan, view) }]),
-    ),
+    ...{ received: placed(received), planned: placed(planned) },
     memory: [...windows, ...buffers].map(({ name, bytes }) => ({ name, bytes })),
   };
 }

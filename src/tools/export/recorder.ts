@@ -119,7 +119,7 @@ export class Recorder {
       const sources = new Map<string, Source>([['rank', { from: 'rank' }]]);
       let grid = shape.grid;
       return {
-        set: (name, value) => void sources.set(name, this.#sourceOf(Number(value))),
+        set: (name, value) => void sources.set(name, this.sourceOf(Number(value))),
         setWindow: (name, window) =>
           void sources.set(name, { from: 'window', window: this.#windows.get(window)! }),
         setTensor: (name, tensor) => void sources.set(name, this.#tensor(module, name, tensor)),
@@ -133,7 +133,8 @@ export class Recorder {
     return { module, launcher };
   }
 
-  #sourceOf(value: number): Source {
+  /** What a number stands for. */
+  sourceOf(value: number): Source {
     if (value < apart) return { from: 'constant', value };
     const source = this.#sources[Math.floor(value / apart) - 1]!;
     const offset = value % apart;
@@ -153,7 +154,7 @@ export class Recorder {
     const dense = extents.length === 2 ? [rowBytes] : [extents[1]! * rowBytes, rowBytes];
     const box = extents.length === 2 ? [rows, columns] : [1, rows, columns];
     return {
-      ...{ from: 'tensor', address: this.#sourceOf(address), element, swizzle, box },
+      ...{ from: 'tensor', address: this.sourceOf(address), element, swizzle, box },
       ...{ extents, strides: strides ?? dense },
     };
   }

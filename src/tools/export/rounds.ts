@@ -8,11 +8,22 @@ import {
   type Round,
   type View,
 } from '../../moe/families/index.js';
-import { ExpertsMlp, ExpertsPlan, type MadeRows, type Received, type Tensor, wrap } from '../../moe/index.js';
+import {
+  ExpertsMlp,
+  ExpertsPlan,
+  emptyTensor,
+  type MadeRows,
+  type Received,
+  type Receiving,
+  type Tensor,
+  wrap,
+} from '../../moe/index.js';
 import {
   type Activation,
+  type Alignment,
   areScales,
   type Dtype,
+  type ExpertForm,
   expertsOf,
   type Layer,
   scaleBlock,
@@ -42,6 +53,22 @@ export interface PlannedExperts {
   readonly biases: boolean;
 }
 
+/** Rows sorted by expert, for experts of the host between dispatch and combine: the options of an ExpertsPlan. */
+export interface SortedRows {
+  readonly form: ExpertForm;
+  readonly alignment: Alignment;
+  readonly capacity?: number;
+}
+
+/** A tensor in a buffer that a plan fills. */
+export interface PlannedTensor {
+  readonly in: string;
+  readonly offset: number;
+  readonly bytes: number;
+  readonly dtype: Dtype;
+  readonly shape: readonly number[];
+}
+
 /** The weights of a rank's experts, which its host brings. */
 export interface PlannedWeights {
   readonly name: string;
@@ -55,6 +82,8 @@ export interface RecordedRound {
   /** The memory that they name beside windows. */
   readonly buffers: readonly RecordedBuffer[];
   readonly weights: readonly PlannedWeights[];
+  /** What a plan leaves, by name; nothing where there is none. */
+  readonly planned: Readonly<Record<string, PlannedTensor>>;
 }
 
 /** Records the round of every rank. Ranks differ in constants only, which then are one for each. */
@@ -63,7 +92,7 @@ export async function recordRounds(
   layer: Layer,
   target: PlanTarget,
   capability: RecordedGpu['capability'],
-  experts: PlannedExperts | null,
+  experts: PlannedExperts | SortedRows | null,
 ): Promise<RecordedRound> {
   const gpu = { multiprocessors: target.multiprocessors, capability };
   if (experts === null) return recordRound(plan, layer, gpu, experts, 0);
@@ -90,7 +119,7 @@ async function recordRound(
   plan: Plan,
   layer: Layer,
   gpu: RecordedGpu,
-  experts: PlannedExperts | null,
+  experts: PlannedExperts | SortedRows | null,
   rank: number,
 ): Promise<RecordedRound> {
   const recorder = new Recorder(gpu);
@@ -108,7 +137,12 @@ async function recordRound(
   };
   const tensor = ({ in: where, offset, dtype, shape }: View): Tensor =>
     wrap((windows.get(where)?.own ?? buffers.get(where)!) + offset, dtype, shape);
-  const work = experts && (await recordExperts(recorder, layer, receivedOf(plan, tensor), experts, rank));
+  const of = { world: { device, rank }, shape: layer, received: receivedOf(plan, tensor) };
+  const work =
+    experts &&
+    ('form' in experts
+      ? await recordRows(recorder, of, experts)
+      : await recordExperts(recorder, of, experts));
   const made = work?.made ?? null;
   const round: Round = {
     tokens: recorder.name({ from: 'tokens' }),
@@ -141,7 +175,10 @@ async function recordRound(
       record(phase, () => loaded.launch(stream));
     }
   }
-  return { launches, buffers: recorder.buffers, weights: work?.weights ?? [] };
+  return {
+    ...{ launches, buffers: recorder.buffers, weights: work?.weights ?? [] },
+    planned: work === null ? {} : placed(recorder, work.planned),
+  };
 }
 
 function receivedOf({ received }: Plan, tensor: (view: View) => Tensor): Received {
@@ -156,6 +193,7 @@ function receivedOf({ received }: Plan, tensor: (view: View) => Tensor): Receive
 interface RecordedExperts {
   readonly weights: readonly PlannedWeights[];
   readonly made: MadeRows | null;
+  readonly planned: Readonly<Record<string, Tensor | null>>;
   plan(): void;
   run(): void;
 }
@@ -163,13 +201,12 @@ interface RecordedExperts {
 /** The experts of a rank, as `ExpertsPlan` and `ExpertsMlp` run them. */
 async function recordExperts(
   recorder: Recorder,
-  layer: Layer,
-  received: Received,
+  of: Receiving,
   experts: PlannedExperts,
-  rank: number,
 ): Promise<RecordedExperts> {
-  const { device, stream } = recorder;
-  const { count } = expertsOf(layer, rank);
+  const { stream } = recorder;
+  const { shape: layer, received } = of;
+  const { count } = expertsOf(layer, of.world.rank);
   const { hidden } = layer.output;
   const weights = weightsOf(experts, count, hidden);
   const tensors = Object.fromEntries(
@@ -178,7 +215,6 @@ async function recordExperts(
       wrap(recorder.name({ from: 'weights', weights: name }), dtype, shape),
     ]),
   );
-  const of = { world: { device, rank }, shape: layer, received };
   const plan = await ExpertsPlan.create(of);
   const scales = layer.payloads[1]?.name;
   const mlp = await ExpertsMlp.create(of, plan, {
@@ -187,10 +223,50 @@ async function recordExperts(
     activation: experts.activation,
   });
   return {
-    ...{ weights, made: mlp.made },
+    ...{ weights, made: mlp.made, planned: { ...plan.planned } },
     plan: () => void plan.plan(received, stream),
     run: () => mlp.run(received, stream),
   };
+}
+
+/** Copies rows of all payloads into the order of a plan, where the host's experts find them, and leave theirs in `made`. */
+async function recordRows(
+  { device, stream }: Recorder,
+  of: Receiving,
+  { form, alignment, capacity }: SortedRows,
+): Promise<RecordedExperts> {
+  const { shape: layer, received } = of;
+  const plan = await ExpertsPlan.create(of, { form, alignment, ...(capacity && { capacity }) });
+  const rows = Object.fromEntries(
+    layer.payloads.map(({ name, rowBytes }) => [
+      name,
+      emptyTensor(device, received.payloads[name]!.dtype, [plan.rows, rowBytes], `rows of ${name}`),
+    ]),
+  );
+  const { dtype, hidden } = layer.output;
+  const made = emptyTensor(device, dtype, [plan.rows, hidden], 'rows that experts made');
+  const named = Object.entries(rows).map(([name, tensor]) => [`rows.${name}`, tensor] as const);
+  return {
+    ...{ weights: [], made: plan.made(made) },
+    planned: { ...plan.planned, made, ...Object.fromEntries(named) },
+    plan: () => void plan.plan(received, stream),
+    run: () => plan.expand(received, rows, stream),
+  };
+}
+
+/** Where tensors lie, by the names of buffers. */
+function placed(
+  recorder: Recorder,
+  tensors: Readonly<Record<string, Tensor | null>>,
+): Record<string, PlannedTensor> {
+  return Object.fromEntries(
+    Object.entries(tensors).flatMap(([name, tensor]) => {
+      if (tensor === null) return [];
+      const { data, bytes, dtype, shape } = tensor;
+      const { buffer, offset = 0 } = recorder.sourceOf(data) as Extract<Source, { from: 'buffer' }>;
+      return [[name, { in: buffer, offset, bytes, dtype, shape }]];
+    }),
+  );
 }
 
 function weightsOf(

@@ -211,6 +211,42 @@ const write = (out: string, ...args: readonly string[]) =>
   run(['export', ...args, '--out', join(folder, out), '--json']);
 const smallText = 'ranks=2,tokens=5,hidden=16,experts=6,topk=2';
 
+test('rows that a plan sorts for the host come back as those of ExpertsPlan', async () => {
+  const family = familyNamed('one-sided');
+  const given = { ranks: 2, tokens: 5, hidden: 64, experts: 4, topk: 2, weighting: 'plan', ...few };
+  const asked = familyShape(family, given, { split: false, sms: null, multiprocessors: 4 });
+  const experts = { form: 'masked', alignment: 16, capacity: 16 } as const;
+  const made = await exportPlan(family, asked, '0.0.0', { experts });
+  const { layer } = made.plan;
+  await World.local({ ranks: 2, device: 'sim' }, async (world) => {
+    const { device, rank } = world;
+    const stream = device.createStream();
+    const host = await PlanHost.create(world, made);
+    const ep = await ExpertParallel.create(world, {
+      ...layer,
+      payloads: { x: row('bf16', 64) },
+      output: row('bf16', 64),
+      weighting: 'plan',
+    });
+    const sorted = await ExpertsPlan.create(ep, experts);
+    const x = emptyTensor(device, 'bf16', [sorted.rows, 64]);
+    for (const [i, tokens] of [5, 0, 3].entries()) {
+      const source = makeSources(layer, [tokens, 5 - tokens], i + 1)[rank]!;
+      const theirs = host.round(source, stream);
+      const own = emptyTensor(device, 'bf16', [source.tokens, 64]);
+      const { tokens: _, ...inputs } = source;
+      const received = ep.dispatch(inputs, stream);
+      sorted.plan(received, stream);
+      sorted.expand(received, { x }, stream);
+      ep.combine(own, stream, sorted.made(x));
+      const [mine, others] = [own.data, theirs].map((from) => stream.copyOut(from, own.bytes));
+      expect(await others).toEqual(await mine);
+      if (source.tokens > 0) expect(new Set(await mine).size).toBeGreaterThan(64);
+    }
+    await ep.dispose();
+  });
+});
+
 describe('heddle export', () => {
   test('writes the plan, a host and the sources', async () => {
     const { code, said } = await write('plain', 'one-sided', '--shape', smallText, '--arch', 'none');

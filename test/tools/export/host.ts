@@ -77,6 +77,11 @@ export class PlanHost {
     this.plan.launches.forEach(({ phase, parameters }, i) => {
       const before = this.plan.launches[i - 1]?.phase ?? '';
       if (phase === 'combineSend' && before.startsWith('dispatch')) this.#experts(stream);
+      if (phase === 'combineSend' && before === 'experts' && this.plan.weights === undefined) {
+        const { 'rows.x': rows, made } = this.plan.planned!;
+        const [to, from] = [made!, rows!].map(({ in: name, offset }) => this.addressOf(name) + offset);
+        stream.copy(to!, from!, rows!.bytes);
+      }
       for (const { name, value } of parameters) {
         if (value.from === 'rows') this.#launchers[i]!.set(name, rowsAt.get(value.payload)!);
         else if (value.from in given) this.#launchers[i]!.set(name, given[value.from]!);
