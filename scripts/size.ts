@@ -18,7 +18,7 @@ const ceilings = {
   net: 11_250,
   moe: 18_850,
   verify: 6_590,
-  tools: 7_600,
+  tools: 7_690,
   cli: 2_690,
 };
 
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 78_870 },
-  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_120 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_840 },
+  { name: 'src', files: sources('src'), ceiling: 78_970 },
+  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_180 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_890 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 32_650 },
+  ...{ name: 'docs and README', ceiling: 32_760 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
