@@ -1,5 +1,5 @@
 /** Layers of a model over one set of buffers: each as it is alone, whoever carries them, in graphs, and when ranks are lost. */
-import { describe, expect, it, test } from 'vitest';
+import { describe, expect, it, test, vi } from 'vitest';
 import { RankLostError, RepeatRoundsError } from '../../src/base/errors.js';
 import type { Stream } from '../../src/gpu/index.js';
 import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
@@ -14,6 +14,7 @@ import {
   wrap,
 } from '../../src/moe/index.js';
 import { type Bits, type MoeModel, type Placement, rebalance } from '../../src/moe/layer/index.js';
+import { SharedExpert } from '../../src/moe/shared-expert.js';
 import { World } from '../../src/net/world/index.js';
 import { deep, plain } from './layers.js';
 import { liveMemory } from './live-memory.js';
@@ -100,6 +101,60 @@ it.each<[string, string, How]>([
     requireRight(outs);
   },
 );
+
+/** Launches of this kernel begin as soon as the launch before lets them. */
+function beginEarly(device: World['device'], name: string): void {
+  const load = device.load.bind(device);
+  vi.spyOn(device, 'load').mockImplementation(async (module) => {
+    const program = await load(module);
+    if (module.name !== name) return program;
+    const launcher: typeof program.launcher = (shape) => program.launcher({ ...shape, programmatic: true });
+    return new Proxy(program, { get: (of, key) => (key === 'launcher' ? launcher : Reflect.get(of, key)) });
+  });
+}
+
+describe('what orders the layers of a set is needed, each of it: without', () => {
+  const placement = rebalance(new Array(7).fill(1), { ranks, places: 8 });
+  type Model = Awaited<ReturnType<typeof createModel>>;
+  test.each<[string, (world: World) => void, (world: World, model: Model, stream: Stream) => void]>([
+    [
+      'logits that wait for all before them',
+      ({ device }) => beginEarly(device, 'router_logits'),
+      (_, { all }, stream) => all[0]!.layer.forward(all[1]!.out, all[0]!.out, stream),
+    ],
+    [
+      'a wait for the shared expert',
+      () => vi.spyOn(SharedExpert.prototype, 'end').mockReturnValue(),
+      () => {},
+    ],
+    [
+      'the stream of the forwards for a layer that moves its experts',
+      () => {},
+      ({ device }, { all }) => all[0]!.layer.place({ ...placement }, device.createStream()),
+    ],
+  ])('%s', async (_, without, after) => {
+    const found: string[] = [];
+    for (let seed = 1; seed <= 10 && found.length === 0; seed++) {
+      const sim = SimMachine.create({
+        ...{ ranks, mode: 'checked', schedule: 'random', seed: `${seed}`, hostLines: false },
+      });
+      const run = World.local({ ranks, device: 'sim', sim }, async (world) => {
+        without(world);
+        const stream = world.device.createStream();
+        const model = await createModel(world, stream, {}, placement);
+        model.forward();
+        after(world, model, stream);
+        model.forward();
+        await model.buffers.synchronize(stream);
+        await model.dispose();
+      });
+      await run.catch(() => {});
+      vi.restoreAllMocks();
+      found.push(...sim.findings.map(formatFinding));
+    }
+    expect(found[0]).toMatch(/^Data race/i);
+  });
+});
 
 test('few tokens and many take turns in one set, whose shared expert runs beside the others or before them', async () => {
   const sim = SimMachine.create({ ranks, mode: 'checked', schedule: 'random', seed: '13', hostLines: false });

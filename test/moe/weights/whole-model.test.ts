@@ -1,4 +1,4 @@
-/** All layers of a small DeepSeek-V3 and a small gpt-oss, from files that this writes, each beside the reference. */
+/** All layers of a small DeepSeek-V3 and a small gpt-oss, as examples/whole-model.ts runs them, each beside the reference. */
 import { describe, expect, test } from 'vitest';
 import { runModel } from '../../../examples/whole-model.js';
 import type { Stream } from '../../../src/gpu/index.js';

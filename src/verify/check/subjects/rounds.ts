@@ -33,7 +33,7 @@ import { once, requireSame } from './by-rank.js';
 
 type FamilyKnobs = Readonly<Record<string, number | string>>;
 
-type Runs = 'weights' | 'counts' | 'inspect' | 'graph' | 'split' | 'rounds' | 'waits';
+type Runs = 'weights' | 'counts' | 'inspect' | 'graph' | 'split' | 'rounds' | 'layers' | 'waits';
 
 /** How one rank's rounds run. */
 const runs: Required<Pick<RoundsOptions, Runs>> = {
@@ -43,6 +43,8 @@ const runs: Required<Pick<RoundsOptions, Runs>> = {
   graph: false,
   split: false,
   rounds: 1,
+  /** They take turns, each with a placement of its own. */
+  layers: 1,
   waits: false,
 };
 
@@ -142,6 +144,13 @@ export const wholeRounds: Readonly<Record<string, Partial<Rounds>>> = {
     ...{ ranks: 3, experts: 4, topK: 3, counts: true, stray: true },
     placements: [moved.before, moved.before, moved.after],
   },
+  // Each layer's first and last rounds go by one placement, what lies between by the other.
+  'two layers, experts placed apart, and moved': {
+    ...{ ranks: 3, experts: 4, topK: 3, layers: 2, counts: true, waits: true },
+    placements: [moved.before, moved.after, moved.after, moved.before, moved.before],
+    times: 5,
+    uneven: true,
+  },
   'experts placed, a graph': {
     ...{ experts: 2, graph: true },
     placements: [
@@ -175,6 +184,13 @@ export const splitRounds = each(
       times: 5,
       uneven: true,
     },
+    // Three layers, so that each fills the memory of either round.
+    'split, two rounds in flight, three layers, experts placed apart': {
+      ...{ rounds: 2, ranks: 3, experts: 4, layers: 3 },
+      placements: [moved.before, moved.after, moved.before, moved.before, moved.after, moved.after],
+      times: 6,
+      uneven: true,
+    },
     // Of both rounds in flight; it runs twice.
     'split, a graph, replayed': {
       ...{ rounds: 2, graph: true, counts: true },
@@ -199,6 +215,11 @@ export const maskedRounds: Readonly<Record<string, Partial<Rounds>>> = {
   'a rank left out and back, experts moved meanwhile': {
     ...{ ranks: 3, placements: [moved.after, moved.before] },
     leaveOut: { before: 1, until: 2, ranks: [1] },
+  },
+  'a rank left out and back, two layers moved meanwhile': {
+    ...{ ranks: 3, layers: 2, times: 5 },
+    placements: [moved.before, moved.after, moved.after, moved.before, moved.after],
+    leaveOut: { before: 1, until: 3, ranks: [1] },
   },
   'a rank left out and back, a graph': {
     ...{ ranks: 3, graph: true, leaveOut: { before: 1, until: 2, ranks: [0] } },
@@ -236,6 +257,7 @@ export const roundsOnNodes: Readonly<Record<string, Partial<Rounds>>> = {
     'all on one rank',
     'all remote',
     'experts placed, and moved',
+    'two layers, experts placed apart, and moved',
   ]),
 };
 
