@@ -37,7 +37,7 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 78_970 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_180 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_890 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_930 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 32_760 },

@@ -43,6 +43,14 @@ async function join(rendezvous: Rendezvous, rank: number, options: JoinOptions =
 
 const both = (rendezvous: Rendezvous) => Promise.all([join(rendezvous, 0), join(rendezvous, 1)]);
 
+/** Lets a server listen until the test ends. */
+async function addressOf(server: Server): Promise<string> {
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  ends.push(() => server.close());
+  return `127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
 /** A connection driven by hand: what a buggy or hostile program would do. */
 class Raw {
   readonly messages: Message[] = [];
@@ -158,11 +166,8 @@ describe('joining', () => {
       [silent, /did not answer within/],
       [talking, /does not speak Heddle's protocol/],
     ] as [Server, RegExp][]) {
-      server.listen(0, '127.0.0.1');
-      await once(server, 'listening');
-      ends.push(() => server.close());
-      const { port } = server.address() as { port: number };
-      const lonely = ProcessCircle.join({ rank: 1, ranks: 2, address: `127.0.0.1:${port}`, timeoutMs: 150 });
+      const address = await addressOf(server);
+      const lonely = ProcessCircle.join({ rank: 1, ranks: 2, address, timeoutMs: 150 });
       await expect(lonely).rejects.toThrow(complaint);
     }
   });
@@ -229,11 +234,8 @@ describe('refusals', () => {
     const future = createServer((socket) => {
       new Raw(socket).send({ type: 'hello', version: PROTOCOL_VERSION + 1, nonce: newNonce() });
     });
-    future.listen(0, '127.0.0.1');
-    await once(future, 'listening');
-    ends.push(() => future.close());
-    const { port } = future.address() as { port: number };
-    const joining = ProcessCircle.join({ rank: 1, ranks: 2, address: `127.0.0.1:${port}` });
+    const address = await addressOf(future);
+    const joining = ProcessCircle.join({ rank: 1, ranks: 2, address });
     await expect(joining).rejects.toThrow(
       `it speaks protocol version ${PROTOCOL_VERSION + 1}, this rank ${PROTOCOL_VERSION}`,
     );
@@ -276,10 +278,7 @@ describe('the secret', () => {
         from.on('close', () => to.destroy());
       }
     });
-    proxy.listen(0, '127.0.0.1');
-    await once(proxy, 'listening');
-    ends.push(() => proxy.close());
-    const address = `127.0.0.1:${(proxy.address() as { port: number }).port}`;
+    const address = await addressOf(proxy);
     await Promise.all([join(rendezvous, 0, { address }), join(rendezvous, 1, { address })]);
     const traffic = Buffer.concat(seen).toString('latin1');
     expect(traffic).not.toContain(SECRET);
@@ -294,14 +293,11 @@ describe('the secret', () => {
       const { proof } = await raw.first('join');
       raw.send({ type: 'welcome', proof }); // the joiner's own proof, sent back
     });
-    impostor.listen(0, '127.0.0.1');
-    await once(impostor, 'listening');
-    ends.push(() => impostor.close());
-    const { port } = impostor.address() as { port: number };
+    const address = await addressOf(impostor);
     const joining = ProcessCircle.join({
       rank: 1,
       ranks: 2,
-      address: `127.0.0.1:${port}`,
+      address,
       secret: SECRET,
     });
     await expect(joining).rejects.toThrow(/does not know the secret itself/);
@@ -457,9 +453,7 @@ describe('what a stranger may do', () => {
   /** What a fresh connection says of these bytes when it closes. */
   async function complaint(bytes: Uint8Array): Promise<string> {
     const server = createServer();
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    ends.push(() => server.close());
+    await addressOf(server);
     const why = once(server, 'connection').then(
       ([socket]) =>
         new Promise<string>((closed) => {
@@ -633,11 +627,8 @@ describe('the host', () => {
       await raw.first('arrive');
       afterwards(raw);
     });
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    ends.push(() => server.close());
-    const { port } = server.address() as { port: number };
-    return { rank: 1, ranks: 2, address: `127.0.0.1:${port}`, secret: SECRET };
+    const address = await addressOf(server);
+    return { rank: 1, ranks: 2, address, secret: SECRET };
   }
 
   it('that is rank 0 and falls silent is lost as rank 0', async () => {
@@ -699,11 +690,8 @@ describe('the host', () => {
     const impostor = createServer((socket) => {
       new Raw(socket).send({ type: { toString: 1, valueOf: 1 } });
     });
-    impostor.listen(0, '127.0.0.1');
-    await once(impostor, 'listening');
-    ends.push(() => impostor.close());
-    const { port } = impostor.address() as AddressInfo;
-    const joining = ProcessCircle.join({ rank: 1, ranks: 2, address: `127.0.0.1:${port}`, timeoutMs: 100 });
+    const address = await addressOf(impostor);
+    const joining = ProcessCircle.join({ rank: 1, ranks: 2, address, timeoutMs: 100 });
     await expect(joining).rejects.toBeInstanceOf(RendezvousError);
     await expect(joining).rejects.toThrow(
       /does not speak Heddle's protocol: it sent a message of unknown type/,

@@ -44,26 +44,25 @@ const even = (n: number): number[] => new Array<number>(n).fill(1);
 
 const cases: readonly Case[] = [
   {
-    name: 'uniform',
-    experts: 8,
-    topK: 3,
-    place: { ranks: 4, perNode: 2 },
-    law: { kind: 'uniform' },
-    choices: draws(even(8), 3),
+    ...{ name: 'uniform', experts: 8, topK: 3, place: { ranks: 4, perNode: 2 } },
+    ...{ law: { kind: 'uniform' }, choices: draws(even(8), 3) },
   },
   {
-    name: 'uniform, ranks with unequal numbers of experts',
-    experts: 7,
-    topK: 2,
-    place: { ranks: 6, perNode: 3 },
-    law: { kind: 'uniform' },
-    choices: draws(even(7), 2),
+    ...{
+      name: 'uniform, ranks with unequal numbers of experts',
+      experts: 7,
+      topK: 2,
+      place: { ranks: 6, perNode: 3 },
+    },
+    ...{ law: { kind: 'uniform' }, choices: draws(even(7), 2) },
   },
   {
-    name: 'uniform, experts of two of three nodes',
-    experts: 12,
-    topK: 3,
-    place: { ranks: 6, perNode: 2 },
+    ...{
+      name: 'uniform, experts of two of three nodes',
+      experts: 12,
+      topK: 3,
+      place: { ranks: 6, perNode: 2 },
+    },
     law: { kind: 'uniform', nodesAtMost: 2 },
     choices: subsets([0, 1, 2], 2).flatMap((nodes) => {
       const open = nodes.flatMap((node) => [0, 1, 2, 3].map((i) => 4 * node + i));
@@ -72,18 +71,11 @@ const cases: readonly Case[] = [
     }),
   },
   {
-    name: 'uniform, two copies of each expert',
-    experts: 4,
-    topK: 2,
-    place: { ranks: 8, perNode: 4 },
-    law: { kind: 'uniform' },
-    choices: draws(even(8), 2),
+    ...{ name: 'uniform, two copies of each expert', experts: 4, topK: 2, place: { ranks: 8, perNode: 4 } },
+    ...{ law: { kind: 'uniform' }, choices: draws(even(8), 2) },
   },
   {
-    name: 'perfect',
-    experts: 10,
-    topK: 3,
-    place: { ranks: 4, perNode: 2 },
+    ...{ name: 'perfect', experts: 10, topK: 3, place: { ranks: 4, perNode: 2 } },
     law: { kind: 'perfect' },
     choices: even(10).map((_, start) => {
       const turn = interleaved({ experts: 10, ranks: 4 });
@@ -96,8 +88,7 @@ const cases: readonly Case[] = [
       experts: 9,
       topK: 4,
       place: { ranks: 6, perNode: 2 },
-      law: { kind: 'skewed', exponent, seed },
-      choices: draws(zipf(9, exponent), 4),
+      ...{ law: { kind: 'skewed', exponent, seed }, choices: draws(zipf(9, exponent), 4) },
     }),
   ),
 ];
