@@ -265,6 +265,8 @@ test('transformers hands over the weights of four models, and its tokens', needi
   cpSync(join(root, 'python/heddle'), inFolder('heddle'), { recursive: true });
   const { lines } = python([join(root, 'test/python/hook.py')]);
   expect(lines).toEqual(['qwen3_moe', 'deepseek_v3', 'mixtral', 'gpt_oss'].map((model) => `${model} agrees`));
+  const help = python([join(root, 'examples/python/generate.py'), '--help']);
+  expect(help.lines[0]).toContain('--model {qwen3_moe,deepseek_v3,gpt_oss}');
 });
 
 test('types of the package hold', needing('torch', 'mypy'), () => {
