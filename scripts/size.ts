@@ -17,7 +17,7 @@ const ceilings = {
   gpu: 19_830,
   net: 11_250,
   moe: 18_850,
-  verify: 6_590,
+  verify: 6_610,
   tools: 7_690,
   cli: 2_690,
 };
@@ -35,7 +35,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 78_970 },
+  { name: 'src', files: sources('src'), ceiling: 78_990 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_180 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_930 },
 ];
