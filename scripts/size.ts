@@ -37,10 +37,10 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 78_990 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_180 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_930 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_980 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 32_760 },
+  ...{ name: 'docs and README', ceiling: 32_820 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 

@@ -21,8 +21,8 @@ const memoryMiB = 3072;
 export interface Command {
   /** All that it has printed so far, by lines. */
   readonly lines: readonly string[];
-  /** Resolves once it has printed a line like this. */
-  printed(pattern: RegExp): Promise<void>;
+  /** Resolves once it has printed a line like this, from now on. */
+  prints(pattern: RegExp): Promise<void>;
   /** Resolves with its exit code; null where its machine went first. */
   readonly ended: Promise<number | null>;
 }
@@ -120,27 +120,30 @@ class Machine {
   run(command: string): Command {
     const id = String(this.#count++);
     const lines: string[] = [];
-    const waiting = new Set<() => void>();
+    const waiting = new Set<(line: string) => void>();
     const ended = new Promise<number | null>((resolve) => {
       this.#commands.set(id, {
         hear(line) {
           lines.push(line);
-          for (const look of waiting) look();
+          for (const look of waiting) look(line);
         },
         end: resolve,
       });
     });
     this.port.write(`${id} ${command}\n`);
-    const printed = (pattern: RegExp) =>
+    const prints = (pattern: RegExp) =>
       new Promise<void>((resolve, reject) => {
-        const look = () => {
-          if (lines.some((line) => pattern.test(line))) resolve();
-        };
-        waiting.add(look);
-        look();
+        waiting.add((line) => {
+          if (pattern.test(line)) resolve();
+        });
         void ended.then((code) => reject(new Error(`ended with ${code}:\n${lines.join('\n')}`)));
       });
-    return { lines, printed, ended };
+    return { lines, prints, ended };
+  }
+
+  /** Stops its clock and all that it does, or lets it go on. */
+  freeze(yes: boolean): void {
+    this.process.kill(yes ? 'SIGSTOP' : 'SIGCONT');
   }
 
   /** Takes the power away. */

@@ -4,6 +4,7 @@ import { text } from 'node:stream/consumers';
 import { expect, it } from 'vitest';
 import { transpiled } from '../../tree.js';
 import { freePort } from './circles.js';
+import { launchersAt } from './environments.js';
 
 const program = transpiled('test/net/world/programs/place.ts');
 
@@ -15,24 +16,7 @@ const clean = Object.fromEntries(
   ),
 );
 
-type Variables = Readonly<Record<string, string>>;
-
-const launchers: Record<string, (rank: number, port: number) => Variables> = {
-  'torchrun --nnodes 2 --nproc-per-node 1': (rank, port) => ({
-    ...{ RANK: `${rank}`, WORLD_SIZE: '2', LOCAL_RANK: '0', LOCAL_WORLD_SIZE: '1' },
-    ...{ MASTER_ADDR: '127.0.0.1', MASTER_PORT: `${port - 1000}` },
-    ...{ TORCHELASTIC_RUN_ID: 'job', TORCHELASTIC_RESTART_COUNT: '0' },
-  }),
-  'srun --nodes 2 --ntasks-per-node 1': (rank) => ({
-    ...{ SLURM_PROCID: `${rank}`, SLURM_LOCALID: '0', SLURM_STEP_NUM_TASKS: '2', SLURM_STEP_NUM_NODES: '2' },
-    ...{ SLURM_STEP_NODELIST: 'localhost,other', SLURM_JOB_ID: `${process.pid}`, SLURM_STEP_ID: '0' },
-  }),
-  'by hand': (rank, port) => ({
-    ...{ HEDDLE_RANK: `${rank}`, HEDDLE_WORLD: '2', HEDDLE_ADDRESS: `127.0.0.1:${port}` },
-  }),
-};
-
-it.each(Object.entries(launchers))('%s: the ranks meet, each a node', async (_, variables) => {
+it.each(Object.entries(launchersAt('127.0.0.1')))('%s: the ranks meet, each a node', async (_, variables) => {
   const port = await freePort();
   const said = await Promise.all(
     [0, 1].map(async (rank) => {

@@ -1,5 +1,5 @@
 // A process of a world of several nodes, whose GPUs it simulates: runs cases of the common suite over the provider that it is
-// told, on the device that it is told (default lo), and prints for each of its ranks which were right.
+// told, on a device (default lo), those whose names have what it is told, and prints for each of its ranks which were right.
 import { setFlagsFromString } from 'node:v8';
 import type { ProviderName } from '../../../src/net/fabric/index.js';
 import { World } from '../../../src/net/world/index.js';
@@ -7,7 +7,7 @@ import { kernelsStayBytecode } from '../../v8.js';
 import { casesAcross } from '../round-trip.js';
 
 for (const flag of kernelsStayBytecode) setFlagsFromString(flag);
-const [provider, device = 'lo'] = process.argv.slice(2) as [ProviderName, string?];
+const [provider, device = 'lo', wanted = ''] = process.argv.slice(2) as [ProviderName, string?, string?];
 const devices = provider === 'shm' ? [] : [device];
 
 // Messages of node 0 lie in the host's memory, all others' in memory of their simulated GPUs: nobody needs the same.
@@ -17,6 +17,7 @@ await World.join({ fabric: { provider, devices, wires } }, async (world) => {
   const { placement, why } = await world.wires();
   console.log(JSON.stringify({ rank: world.rank, name: `${placement}: ${why}` }));
   for (const { name, run } of casesAcross(world.ranks)) {
+    if (!name.includes(wanted)) continue;
     await run(world);
     console.log(JSON.stringify({ rank: world.rank, name }));
   }
