@@ -199,6 +199,43 @@ describe("a world that loses ranks, of layers with onLoss: 'mask'", () => {
 
   it('goes on where ranks meet at a rendezvous', () => meeting({ ...tuned('push'), waitMs: 300 }, 1));
 
+  it('goes on alone where its last partner has left in order', needing('tcp;ofi_rxm'), async () => {
+    const pair = shapeOfRounds({ ranks: 2, experts: 4, topK: 2, maxTokens: 2, hidden: 16, dtype: 'bf16' });
+    const sources = makeSources(pair, 2, 1);
+    const address = `127.0.0.1:${await freePort()}`;
+    const join = (rank: number, program: (world: World) => Promise<void>) =>
+      World.join(
+        {
+          ...{ rank, ranks: 2, ranksHere: 1, address, device: 'sim', environment: {} },
+          fabric: { provider: 'tcp;ofi_rxm', devices: ['lo'] },
+        },
+        program,
+      );
+    const leaves = join(1, async (world) => {
+      const { ep, stream, begin } = await maskableRounds(world, pair, { ...rails, waitMs: 3000 }, false);
+      begin(sources[1]!);
+      await ep.synchronize(stream);
+    });
+    await join(0, async (world) => {
+      const { ep, stream, begin, read } = await maskableRounds(
+        world,
+        pair,
+        { ...rails, waitMs: 3000 },
+        false,
+      );
+      begin(sources[0]!);
+      await ep.synchronize(stream);
+      await leaves;
+      begin(sources[0]!);
+      await expect(ep.synchronize(stream)).rejects.toMatchObject({ name: 'RepeatRoundsError', ranks: [1] });
+      expect([world.out, world.masked]).toEqual([false, [1]]);
+      begin(sources[0]!);
+      await ep.synchronize(stream);
+      const [expected] = expectedRound(pair, reference.without(pair, sources, [1]), true, 2);
+      expect(compareCombined(pair, 0, await read(), expected!)).toMatchObject({ different: 0 });
+    });
+  });
+
   it('goes on where messages cross libfabric', needing('tcp;ofi_rxm'), () =>
     meeting({ ...rails, waitMs: 3000 }, 4, { fabric: { provider: 'tcp;ofi_rxm', devices: ['lo'] } }),
   );
