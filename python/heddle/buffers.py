@@ -111,7 +111,7 @@ class Buffers:
         if self.shape.sort == "masked":
             each = len(self.local_experts)
             for name in [name for name in self.planned if name == "made" or name.startswith("rows.")]:
-                self.planned[name] = self.planned[name].unflatten(0, (each, -1))
+                self.planned[name] = self.planned[name].view(each, -1, self.planned[name].shape[-1])
 
     @property
     def local_experts(self) -> range:
