@@ -40,7 +40,7 @@ const parts: readonly Part[] = [
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_010 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 32_820 },
+  ...{ name: 'docs and README', ceiling: 32_990 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 

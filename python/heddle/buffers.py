@@ -47,7 +47,9 @@ class Buffers:
         alone = group is None and not dist.is_initialized()
         self.rank = 0 if alone else dist.get_rank(group)
         self.ranks = 1 if alone else dist.get_world_size(group)
-        self.device = torch.device("cuda", torch.cuda.current_device()) if device is None else device
+        self.device = torch.device("cuda") if device is None else device
+        if self.device.type == "cuda" and self.device.index is None:
+            self.device = torch.device("cuda", torch.cuda.current_device())
         self.shape = Shape(**{**_here(self.device), "ranks": self.ranks, **options})
 
         def all_gather(mine: bytes) -> List[bytes]:
@@ -134,7 +136,8 @@ class Buffers:
     def _stream(self) -> int:
         if self.device.type != "cuda":
             return 1
-        return int(torch.cuda.current_stream(self.device).cuda_stream)
+        # Some microseconds less than torch.cuda.current_stream, which makes an object.
+        return int(torch._C._cuda_getCurrentRawStream(self.device.index))
 
     def _run(self, first: str, last: str, values: Any) -> None:
         self._player.run((self._stages[first], self._stages[last]), values, self._stream())

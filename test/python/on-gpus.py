@@ -163,7 +163,7 @@ def layers(options):
     mine = slice(buffers.local_experts.start, buffers.local_experts.stop)
     first = heddle.Experts(buffers, **{name: of[mine].contiguous() for name, of in given.items()})
     # The second has the weights in another order.
-    turned = {name: of.roll(1, 0) for name, of in given.items()}
+    turned = {name: torch.cat([of[-1:], of[:-1]]) for name, of in given.items()}
     second = heddle.Experts(buffers, **{name: of[mine].contiguous() for name, of in turned.items()})
     swapped = {name: of.roll(1, 0) for name, of in known.items()}
 
