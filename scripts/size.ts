@@ -16,7 +16,7 @@ const ceilings = {
   lang: 10_900,
   gpu: 19_830,
   net: 11_250,
-  moe: 18_850,
+  moe: 18_860,
   verify: 6_610,
   tools: 7_690,
   cli: 2_690,
@@ -35,7 +35,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 78_990 },
+  { name: 'src', files: sources('src'), ceiling: 79_000 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_180 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_010 },
 ];

@@ -26,7 +26,7 @@ const copy = join(folder, 'copy');
 let tarball = '';
 
 /** What packing needs of the repository. */
-const needed = /^(src|docs|examples|package.*\.json|tsconfig.*\.json|LICENSE|[A-Z]+\.md)$/;
+const needed = /^(src|docs|examples|package.*\.json|tsconfig.*\.json|LICENSE|[A-Z]+\.md|llms\.txt)$/;
 
 const run = (command: string, args: readonly string[], cwd: string): string =>
   execFileSync(command, args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });

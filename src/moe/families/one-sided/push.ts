@@ -70,10 +70,7 @@ export function pushKernel(o: OneSided, half: Half) {
       const lag = u.AHEAD * stride;
       const first = u.team.index() * u.BLOCKS + g.blockIdx.x;
       // Lane r has what rank r brought. It is looked at behind the first piece, so that nothing waits for it.
-      let brought = g.u32(0);
-      if (u.PASSES) {
-        if (u.SENDS) brought = u.broughtBy({ mine, mask, epoch });
-      }
+      const brought = u.broughtBy({ mine, mask, epoch });
       let end = g.u32(pieces);
       for (let step = first; step < end + lag; step += stride) {
         const piece = step - lag;
@@ -100,13 +97,7 @@ export function pushKernel(o: OneSided, half: Half) {
             u.sumPiece({ win, out, id, token, part: piece % u.PARTS, epoch, patience });
           }
         }
-        if (u.PASSES) {
-          const next = step + stride;
-          if (next < end) {
-            const reached = (next / u.PARTS) * u.REPLICAS;
-            if (!g.warp.any(brought > reached || tokens > reached)) end = next;
-          }
-        }
+        end = u.endOf({ end, next: step + stride, brought, tokens });
       }
       // The same team of another rank has handed on above what this team takes here, so there is no deadlock.
       if (u.SHARES) {
@@ -137,18 +128,18 @@ function using(o: OneSided, half: Half) {
     ...{ AHEAD: half === 'both' ? combine.ahead : 0, ROUNDED: rounding !== null },
     ...{ COUNTS: counts && sums, SHARES: o.u.SHARES && sums },
     ...{ pushPiece: pushPiece(o), receiveSums: receiveSums(o) },
-    ...{ PASSES: passesOver(o.shape), broughtBy: broughtBy(o) },
+    ...{ broughtBy: broughtBy(o, sends), endOf: endOf(o) },
     sumPiece: rounding === null ? sumPiece(o, gatherPushed(o)) : sumScaled(o, rounding),
   };
 }
 
-/** The most tokens that this lane's ranks brought to the round: those `lane`, `lane + 32` … that are not left out. */
-const broughtBy = (o: OneSided) =>
+/** The most tokens that this lane's ranks brought to the round: those `lane`, `lane + 32` … that are not left out. 0 where nobody asks. */
+const broughtBy = (o: OneSided, sends: boolean) =>
   device(
     {
       params: { mine: o.at.mine, mask: 'v16', epoch: 'u32' },
       returns: 'u32',
-      using: { ...o.u, ...o.phases.combine },
+      using: { ...o.u, ...o.phases.combine, RANKS: sends && passesOver(o.shape) ? o.u.RANKS : 0 },
     },
     (g, { mine, mask, epoch }, u) => {
       let most = g.u32(0);
@@ -162,6 +153,26 @@ const broughtBy = (o: OneSided) =>
         if (!out) most = g.max(most, g.load(mine.brought.at(epoch % 2, rank)));
       }
       return most;
+    },
+  );
+
+/** Where a team's pieces end, of which `next` would be one: before it where it is of no rank's tokens. */
+const endOf = (o: OneSided) =>
+  device(
+    {
+      params: { end: 'u32', next: 'u32', brought: 'u32', tokens: 'u32' },
+      returns: 'u32',
+      using: { ...o.u, ...o.phases.combine, PASSES: passesOver(o.shape) },
+    },
+    (g, { end, next, brought, tokens }, u) => {
+      let last = end;
+      if (u.PASSES) {
+        if (next < end) {
+          const reached = (next / u.PARTS) * u.REPLICAS;
+          if (!g.warp.any(brought > reached || tokens > reached)) last = next;
+        }
+      }
+      return last;
     },
   );
 
