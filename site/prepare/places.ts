@@ -4,6 +4,7 @@ const places: Readonly<Record<string, string>> = {
   'CONTRIBUTING.md': 'contributing.md',
   'CHANGELOG.md': 'changelog.md',
   'SECURITY.md': 'security.md',
+  'SKILL.md': 'skill.md',
   'site/playground.md': 'playground.md',
 };
 export const beside = Object.keys(places);
