@@ -14,6 +14,7 @@ import {
   wrap,
 } from '../../src/moe/index.js';
 import { type Bits, type MoeModel, type Placement, rebalance } from '../../src/moe/layer/index.js';
+import { buffersInside } from '../../src/moe/layer-buffers.js';
 import { SharedExpert } from '../../src/moe/shared-expert.js';
 import { World } from '../../src/net/world/index.js';
 import { deep, plain } from './layers.js';
@@ -154,6 +155,51 @@ describe('what orders the layers of a set is needed, each of it: without', () =>
     }
     expect(found[0]).toMatch(/^Data race/i);
   });
+});
+
+/** Two chunks in flight on GPUs with room for a block, with or without the order of what waits for peers; what they end with. */
+async function chunksInFlight(seed: number, ordered: boolean): Promise<Bits[][] | 'stuck'> {
+  const sim = SimMachine.create({
+    ...{ ranks, residentBlocks: 1, schedule: 'random', seed: `${seed}`, hostLines: false },
+  });
+  const run = World.local({ ranks, device: 'sim', sim }, async (world) => {
+    const stream = world.device.createStream();
+    const model = await createModel(world, stream, { rounds: 2, chunks: 2, waitMs: 500 });
+    const second = buffersInside(model.buffers).second!;
+    const [before, behind] = [world.device.createEvent(), world.device.createEvent()];
+    stream.record(before);
+    second.stream.wait(before);
+    if (!ordered)
+      for (const one of [stream, second.stream]) {
+        const wait = one.wait.bind(one);
+        vi.spyOn(one, 'wait').mockImplementation((event) => {
+          if (event !== second.begun && event !== second.done) wait(event);
+        });
+      }
+    model.forward();
+    second.stream.record(behind);
+    stream.wait(behind);
+    await model.buffers.synchronize(stream);
+    const bits = await model.read();
+    await model.dispose();
+    return bits;
+  });
+  return run.catch((error: unknown) => {
+    expect(String(error)).toMatch(/did not (come|answer)|gave up|RankLostError/);
+    return 'stuck' as const;
+  });
+}
+
+test('chunks in flight never wait for each other, for what waits for peers has one order everywhere', async () => {
+  const seeds = [1, 2, 3, 4, 5, 6];
+  const free: unknown[] = [];
+  for (const seed of seeds) {
+    const outs = await chunksInFlight(seed, true);
+    expect(outs).not.toBe('stuck');
+    requireRight(outs as Bits[][]);
+    free.push(await chunksInFlight(seed, false));
+  }
+  expect(free).toContain('stuck');
 });
 
 test('few tokens and many take turns in one set, whose shared expert runs beside the others or before them', async () => {
