@@ -64,9 +64,9 @@ export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
   const memory = hopperRows(of, weights.gateUp.dtype, kernels.gathers);
   const { sorted, rounded } = memory;
   const round = rounded && (await rounding(of, rounded));
-  const usual = await formOf(of, kernels, memory, multiprocessors);
+  const usual = await formOf(of, mlp, memory);
   const { byRows = null } = routed?.plan ?? {};
-  const byCount = byRows && (await formsByCount(of, byRows, mlp, memory, multiprocessors));
+  const byCount = byRows && (await formsByCount(of, byRows, mlp, memory));
   let taken = 0;
   let forms = [usual];
   return {
@@ -101,25 +101,25 @@ async function formsByCount(
   { few, many, rows }: NonNullable<ExpertsPlan['byRows']>,
   mlp: MlpShape,
   memory: ReturnType<typeof hopperRows>,
-  multiprocessors: number,
 ) {
   const unsorted = { ...memory, sorted: null };
   const forms = [
-    await formOf({ ...of, rows }, hopperKernels({ ...mlp, rows: groupRows }), unsorted, multiprocessors),
-    await formOf(of, hopperKernels({ ...mlp, gathers: true }), unsorted, multiprocessors),
+    await formOf({ ...of, rows }, { ...mlp, rows: groupRows }, unsorted),
+    await formOf(of, { ...mlp, gathers: true }, unsorted),
   ];
   for (const [n, counts] of [few, many].entries()) forms[n]!.count(counts);
   return forms;
 }
 
-/** Both products by kernels for about as many rows. */
+/** Both products, by the kernels for a shape. */
 async function formOf(
   of: ProductsOf,
-  kernels: HopperKernels,
+  mlp: MlpShape,
   { between, sorted, rounded }: ReturnType<typeof hopperRows>,
-  multiprocessors: number,
 ) {
   const { hidden, inner, rows, sms, weights, routed } = of;
+  const { multiprocessors } = mlp;
+  const kernels = hopperKernels(mlp);
   const launch = {
     grid: Math.min(multiprocessors, sms ?? multiprocessors),
     block: hopperThreads,

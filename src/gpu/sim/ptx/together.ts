@@ -266,12 +266,18 @@ function elementsOf(x: Instruction, operand: PtxOperand, count: number): readonl
   return elements;
 }
 
-function ldmatrix(x: Instruction): void {
+/** How many matrices of a warp's registers go between them and memory, whether turned, and where that is. */
+function matricesOf(x: Instruction) {
   x.ignore(/^(sync|aligned|m8n8)$/);
   const count = Number(x.among('x1', 'x2', 'x4')?.slice(1) ?? 0);
   const turned = x.has('trans');
   const space = spaceOf(x);
   if (x.type() !== 'b16' || count === 0) x.refuse('only 8×8 matrices of 16 bits are simulated');
+  return { count, turned, space };
+}
+
+function ldmatrix(x: Instruction): void {
+  const { count, turned, space } = matricesOf(x);
   const to = elementsOf(x, x.operand(0), count);
   const from = spot(x, x.operand(1), space);
   const words = [0, 1, 2, 3].map((i) => `${from.buffer}.i32[(${from.offset} >> 2) + ${i}]`);
@@ -288,11 +294,7 @@ function ldmatrix(x: Instruction): void {
 }
 
 function stmatrix(x: Instruction): void {
-  x.ignore(/^(sync|aligned|m8n8)$/);
-  const count = Number(x.among('x1', 'x2', 'x4')?.slice(1) ?? 0);
-  const turned = x.has('trans');
-  const space = spaceOf(x);
-  if (x.type() !== 'b16' || count === 0) x.refuse('only 8×8 matrices of 16 bits are simulated');
+  const { count, turned, space } = matricesOf(x);
   const words = elementsOf(x, x.operand(1), count).map((one) => x.word(one));
   const complete: Complete = (words, first) => gatherRows(words, first, count, turned);
   meet(x, { key: `stmatrix ${count} ${turned}`, complete }, fullWarp, words);
