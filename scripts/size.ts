@@ -37,7 +37,7 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 79_000 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_180 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_060 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_070 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 32_990 },
