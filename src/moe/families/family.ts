@@ -120,7 +120,7 @@ export interface Plan {
     /** The word that counts rounds which have come to their last launch: the host reads it. */
     readonly rounds: View;
   };
-  /** Given for a layer that counts waits: [phase][round][peer], 64-bit nanoseconds, and [round], whose it was, as common/waits.ts has them. */
+  /** Given for a layer that counts waits: [phase][round][peer], 64-bit nanoseconds; and of each round its number and its layer. See common/waits.ts. */
   readonly waits?: { readonly waited: View; readonly waiters: View };
 }
 

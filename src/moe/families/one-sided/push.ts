@@ -145,7 +145,7 @@ const broughtBy = (o: OneSided, sends: boolean) =>
       let most = g.u32(0);
       let rank = g.laneId;
       if (rank < u.RANKS) {
-        // Alone, as it mostly is, nothing waits for it here.
+        // Nothing here uses this value where there are up to 32 ranks, so no thread waits for it yet.
         if (!u.isOut({ mask, rank })) most = g.load(mine.brought.at(epoch % 2, rank));
       }
       for (rank += 32; rank < u.RANKS; rank += 32) {
@@ -156,7 +156,7 @@ const broughtBy = (o: OneSided, sends: boolean) =>
     },
   );
 
-/** Where a team's pieces end, of which `next` would be one: before it where it is of no rank's tokens. */
+/** The end of a team's pieces: `next` where no rank brought as many tokens, else as it was. */
 const endOf = (o: OneSided) =>
   device(
     {
