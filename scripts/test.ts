@@ -56,8 +56,7 @@ const tests = (name: string, ...projects: readonly string[]): Step => ({
 });
 
 /**
- * Steps of one row run at once. Types keep one processor busy for as long as the others of their row the other; the tests wait for
- * processes and for time, in which the last step runs.
+ * Steps of one row run at once. The tests wait for processes and for time, in which the last step runs.
  */
 const everyday: readonly (readonly Step[])[] = [
   [

@@ -55,9 +55,6 @@ function lacksNvcc(): Lack | null {
   return unless(works, 'a compiler of the host for nvcc', 'apt-get install g++');
 }
 
-/** The compiler of a newer TypeScript than Heddle is built with. */
-export const nextTypeScript = join(import.meta.dirname, '../node_modules/typescript-7/bin/tsc');
-
 /** Where the toolkit's headers are; null where there are none. */
 export const cudaHeaders = (): string | null =>
   toolkitFolders()
@@ -136,8 +133,6 @@ const things = {
     ),
   'type stripping': () =>
     unless('stripTypeScriptTypes' in nodeModule, 'a Node.js that strips types', 'Node.js 22.13 or newer'),
-  'TypeScript 7': () =>
-    unless(existsSync(nextTypeScript), 'TypeScript 7', 'npm install --no-save typescript-7@npm:typescript@7'),
   cc: () => unless(runs('cc'), 'a C compiler', 'apt-get install gcc'),
   'c++': () => unless(hostCompiler() !== null, 'a C++ compiler', 'apt-get install g++'),
   python3: () => unless(runs('python3'), 'Python', 'apt-get install python3'),

@@ -1,4 +1,5 @@
 /** What is published, and what installing it takes. */
+import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import ts from 'typescript';
@@ -46,6 +47,13 @@ describe('the package', () => {
   test('needs little at run time', () => {
     expect(Object.keys(manifest.dependencies)).toEqual(['acorn', 'amaro', 'commander', 'koffi']);
   });
+});
+
+// npm links the `tsc` of the package whose folder sorts first.
+test('tsc is the native compiler; who imports TypeScript gets the API of 6', () => {
+  const version = execFileSync(process.execPath, [join(root, 'node_modules/.bin/tsc'), '--version']);
+  expect(String(version)).toMatch(/^Version 7\./);
+  expect(ts.version).toMatch(/^6\./);
 });
 
 describe('the lock file', () => {
