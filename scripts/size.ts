@@ -18,7 +18,7 @@ const ceilings = {
   net: 11_250,
   moe: 18_860,
   verify: 6_610,
-  tools: 7_690,
+  tools: 7_710,
   cli: 2_690,
 };
 
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 79_000 },
+  { name: 'src', files: sources('src'), ceiling: 79_020 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_180 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_070 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_090 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 32_990 },

@@ -22,16 +22,18 @@ SMALL = dict(experts=16, top_k=4, max_tokens=64, hidden=1024)
 #: What is verified, beside a reference in f32.
 ROUNDS = [dict(), dict(split=True), dict(dispatch="fp8"), dict(family="portable"), dict(combine="mxfp8")]
 SORTS = [dict(sort="masked", alignment=16), dict(sort="contiguous", alignment=128)]
-LAYERS = [dict(), dict(biases=True, activation="clamped-swiglu"), dict(dispatch="fp8", weights="e4m3"), dict(split=True)]
+LAYERS = [dict(), dict(max_tokens=1024), dict(biases=True, activation="clamped-swiglu"), dict(dispatch="fp8", weights="e4m3"), dict(split=True)]
 TRAINED = dict(experts=16, top_k=4, max_tokens=64, hidden=256, dtype="f32")
 #: Those of examples/python/generate.py.
 GENERATED = [dict(SMALL, hidden=256, inner=128), dict(SMALL, hidden=256, inner=128, biases=True, activation="clamped-swiglu")]
-TIMED = [dict(QWEN, max_tokens=tokens) for tokens in TOKENS]
+#: Buffers for as many tokens as come; and large ones, to which few come.
+TIMED = [(dict(QWEN, max_tokens=tokens), (tokens,)) for tokens in TOKENS[:-1]] + [(dict(QWEN, max_tokens=TOKENS[-1]), TOKENS)]
 
 
 def shapes(ranks):
     """Every shape of this page."""
-    options = [{**SMALL, **of} for of in ROUNDS + SORTS] + [{**SMALL, "inner": 256, **of} for of in LAYERS] + TIMED + GENERATED
+    options = [{**SMALL, **of} for of in ROUNDS + SORTS] + [{**SMALL, "inner": 256, **of} for of in LAYERS]
+    options += [of for of, _ in TIMED] + GENERATED
     options += [TRAINED, {**TRAINED, "hidden": 4}]
     return [heddle.Shape(ranks=ranks, **of) for of in options]
 
@@ -260,16 +262,26 @@ def slowest(value):
     return max(everyones)
 
 
-def timed(options):
-    """µs of a layer, and of what it consists of: enqueued one by one, in a CUDA graph, and what Python alone takes."""
+def timed(options, all_tokens):
+    """µs of a layer, and of what it consists of, with each number of tokens: enqueued one by one, in a CUDA graph, and what Python alone
+    takes. Ranks bring tokens of their own: `heddle bench layer` gives all the same, which reach fewer experts where they are few.
+    """
     buffers = heddle.Buffers(**options)
     shape = buffers.shape
     each = len(buffers.local_experts)
     gate_up = torch.randn(each, 2 * shape.inner, shape.hidden, device="cuda", dtype=torch.bfloat16) / shape.hidden**0.5
     down = torch.randn(each, shape.hidden, shape.inner, device="cuda", dtype=torch.bfloat16) / shape.inner**0.5
     layer = heddle.Experts(buffers, gate_up, down)
-    x, ids, scores = inputs(shape, buffers.rank, shape.max_tokens, 1)
-    ids = torch.rand(shape.max_tokens, shape.experts, device="cuda").topk(shape.top_k).indices.int()
+    all_figures = [times(buffers, layer, tokens) for tokens in all_tokens]
+    buffers.check()
+    end(buffers)
+    return all_figures
+
+
+def times(buffers, layer, tokens):
+    shape = buffers.shape
+    x, ids, scores = inputs(shape, buffers.rank, tokens, 1)
+    ids = torch.rand(tokens, shape.experts, device="cuda").topk(shape.top_k).indices.int()
     out = torch.empty_like(x)
 
     def whole():
@@ -279,7 +291,7 @@ def timed(options):
         layer.dispatch(x, ids, scores)
         layer.combine(out)
 
-    figures = {"tokens": shape.max_tokens}
+    figures = {"tokens": tokens, "max_tokens": shape.max_tokens}
     many = 20
     for name, run in (("layer", whole), ("dispatch_combine", parts)):
         for _ in range(10):
@@ -316,8 +328,6 @@ def timed(options):
         figures[f"{name}_graph_us"] = slowest(median(graphed[3:]))
         figures[f"{name}_python_us"] = slowest(min(host))
         del graph
-    buffers.check()
-    end(buffers)
     return figures
 
 
@@ -335,9 +345,10 @@ def be(rank, ranks, port, json_file):
             wrong += worst > most
             figures["verified"][f"{name} {options}"] = worst
             say(f"{name} {options}: {worst:.1e} from torch{'' if worst <= most else ', which is WRONG'}", flush=True)
-    for options in TIMED:
-        figures["timed"].append(timed(options))
-        say({key: round(value, 1) for key, value in figures["timed"][-1].items()}, flush=True)
+    for options, tokens in TIMED:
+        for one in timed(options, tokens):
+            figures["timed"].append(one)
+            say({key: round(value, 1) for key, value in one.items()}, flush=True)
     if rank == 0 and json_file:
         with open(json_file, "w") as file:
             json.dump(figures, file, indent=2)

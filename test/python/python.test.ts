@@ -52,11 +52,12 @@ async function write(
   shape: ShapeText,
   split = false,
   experts: PlannedExperts | SortedRows | null = null,
+  capability: readonly [number, number] = [8, 0],
 ): Promise<LaunchPlan> {
   const family = familyNamed('one-sided');
   const asked = familyShape(family, shape, { split, sms: null });
-  const { plan, kernels } = await exportPlan(family, asked, '1.2.3', { capability: [8, 0], experts });
-  const images = new Map(Array.from(kernels.keys(), (name) => [name, [Buffer.from(`sm_90 ${name}`)]]));
+  const { plan, kernels } = await exportPlan(family, asked, '1.2.3', { capability, experts });
+  const images = new Map(Array.from(kernels, ([name, of]) => [name, [Buffer.from(`sm_90 ${of.name}`)]]));
   const architectures = [architectureNamed('', 'sm_90')];
   writeFileSync(file, packShape(plan, { architectures, images }, JSON.stringify(describePlan(plan))));
   return plan;
@@ -121,11 +122,32 @@ describe('the player, by ctypes', needing('cc', 'python3'), () => {
     }
   });
 
+  test('each rank launches the experts’ kernels for the tokens that it brings', async () => {
+    const experts = { inner: 64, weights: 'bf16', activation: 'swiglu', biases: false } as const;
+    const file = inFolder('bands.heddle');
+    const plan = await write(file, { ...small, experts: 4 }, false, experts, [9, 0]);
+    const { status, launches } = python([join(root, 'test/python/engine.py'), file, '2']);
+    expect(status).toBe(0);
+    // Even routes bring 64 rows to an expert with 32 tokens of each rank.
+    const named = (few: boolean) =>
+      plan.launches
+        .filter(({ tokens: [least] = [few ? 0 : 33] }) => least === (few ? 0 : 33))
+        .map(({ kernel }) => plan.kernels.find(({ name }) => name === kernel)!.entry);
+    expect(named(true)).not.toEqual(named(false));
+    for (const [rank, brought] of [
+      [true, true],
+      [false, true],
+    ].entries())
+      expect(launches.filter(({ device }) => device === rank).map(({ kernel }) => kernel)).toEqual(
+        brought.flatMap(named),
+      );
+  });
+
   test.each([
     ['half a file', (bytes: Buffer) => bytes.subarray(0, -16)],
     [
       'one of another version',
-      (bytes: Buffer) => Buffer.concat([Buffer.from('heddle 2'), bytes.subarray(8)]),
+      (bytes: Buffer) => Buffer.concat([Buffer.from('heddle 1'), bytes.subarray(8)]),
     ],
   ])('%s is refused', async (_, change) => {
     const file = inFolder('wrong.heddle');
@@ -303,6 +325,6 @@ describe('the wheel', needing('cc', 'python3'), () => {
     const main = join(installed, 'heddle/_js/dist/cli/main.js');
     const shape = ['export', 'one-sided', '--shape', 'ranks=2,tokens=8,hidden=64,experts=4,topk=2'];
     execFileSync('node', [main, ...shape, '--format', 'shape', '--arch', 'none', '--out', inFolder('made')]);
-    expect(readFileSync(inFolder('made/heddle.heddle'), 'latin1').slice(0, 8)).toBe('heddle 1');
+    expect(readFileSync(inFolder('made/heddle.heddle'), 'latin1').slice(0, 8)).toBe('heddle 2');
   });
 });

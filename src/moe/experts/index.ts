@@ -17,6 +17,7 @@ export {
   type ExpertsShape,
   evenRows,
   fewRows,
+  fewTokens,
   mostLocalExperts,
   routesOf,
   rowsOfPlan,

@@ -149,7 +149,7 @@ function kernelsOf(launches: readonly StageLaunch[]) {
   };
 }
 
-function launchOf({ phase, module, shape, sources }: StageLaunch, kernel: string) {
+function launchOf({ phase, module, shape, sources, tokens }: StageLaunch, kernel: string) {
   const parameters = parameterAbi(module).map(({ name, kind, type, offset, bytes }) => ({
     name,
     type: type.kind === 'value' ? type.name : kind,
@@ -162,6 +162,7 @@ function launchOf({ phase, module, shape, sources }: StageLaunch, kernel: string
   return {
     phase,
     kernel,
+    ...(tokens !== undefined && { tokens }),
     grid: shape.grid,
     block: shape.block,
     dynamicSharedBytes: dynamicSharedBytes(module.shared),

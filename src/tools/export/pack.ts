@@ -26,7 +26,7 @@ export const structs = {
   operation: ['launch', 'launches', 'arguments'],
   launch: [
     ...['kernel', 'grid', 'block', 'dynamic_shared_bytes', 'programmatic', 'parameter_bytes'],
-    ...['parameter', 'parameters'],
+    ...['parameter', 'parameters', 'least_tokens', 'most_tokens'],
   ],
   parameter: ['from', 'index', 'value', 'offset', 'bytes'],
   tensor: [
@@ -54,7 +54,7 @@ export const froms = [
   'tensor',
 ] as const;
 
-const magic = Buffer.from('heddle 1');
+const magic = Buffer.from('heddle 2');
 const headWords = 8;
 const mostWindows = 4;
 
@@ -173,6 +173,7 @@ export function packShape(plan: LaunchPlan, { architectures, images }: Images, t
     return [
       ...[kernels.findIndex(({ name }) => name === of.kernel), of.grid, of.block, of.dynamicSharedBytes],
       ...[of.programmatic ? 1 : 0, of.parameterBytes, next - of.parameters.length, of.parameters.length],
+      ...(of.tokens ?? [0, plan.layer.maxTokens]),
     ];
   });
   const operationRows = stages.map((stage, s) => {

@@ -56,6 +56,8 @@ struct heddle_operation {
 
 struct heddle_launch {
   uint64_t kernel, grid, block, dynamic_shared_bytes, programmatic, parameter_bytes, parameter, parameters;
+  /* It is made where the rank brings so many, which is the first of the arguments. */
+  uint64_t least_tokens, most_tokens;
 };
 
 enum heddle_from {
@@ -83,7 +85,7 @@ struct heddle_argument {
   uint64_t name, alignment, always;
 };
 
-static const uint64_t heddle_magic = 0x3120656c64646568;
+static const uint64_t heddle_magic = 0x3220656c64646568;
 
 enum { HEDDLE_MOST_WINDOWS = 4, HEDDLE_MOST_BLOCK_BYTES = 4096 };
 
@@ -714,7 +716,10 @@ const char *heddle_player_run(const heddle_player *h, uint32_t first, uint32_t l
   if (wrong != NULL) return wrong;
   HEDDLE_TRY(cuCtxPushCurrent, (h->context));
   const uint64_t end = operations[last].launch + operations[last].launches;
-  for (uint64_t l = operations[first].launch; l < end && wrong == NULL; l++) wrong = heddle_enqueue(h, l, values, stream);
+  for (uint64_t l = operations[first].launch; l < end && wrong == NULL; l++) {
+    const struct heddle_launch *launch = &heddle_launches(h)[l];
+    if (launch->least_tokens <= values[0] && values[0] <= launch->most_tokens) wrong = heddle_enqueue(h, l, values, stream);
+  }
   void *popped;
   h->cuda.cuCtxPopCurrent(&popped);
   return wrong;

@@ -1,5 +1,7 @@
 /** What a round launches: Heddle's own classes make it on a recording device. */
+import { isDeepStrictEqual } from 'node:util';
 import { ArgumentError } from '../../base/errors.js';
+import { fewTokens } from '../../moe/experts/index.js';
 import {
   loadStep,
   type Plan,
@@ -43,6 +45,8 @@ export type Stage = (typeof stages)[number];
 
 export interface StageLaunch extends Recorded {
   readonly phase: Stage;
+  /** It is made where a rank brings so many tokens, from the least to the most. Absent: with any number. */
+  readonly tokens?: readonly [least: number, most: number];
 }
 
 /** Experts that run between dispatch and combine, by Heddle's own kernels. */
@@ -161,18 +165,26 @@ async function recordRound(
     layer: 0,
   };
   const launches: StageLaunch[] = [];
-  const record = (phase: Stage, run: () => void): void => {
-    launches.push(...recorder.launched(run).map((one) => ({ ...one, phase })));
+  const note = (phase: Stage, launched: readonly Recorded[], tokens?: StageLaunch['tokens']): void => {
+    launches.push(...launched.map((one) => ({ ...one, phase, ...(tokens && { tokens }) })));
   };
   for (const phase of phases) {
     if (phase === 'combineSend' && work !== null) {
-      record('plan', work.plan);
-      record('experts', work.run);
+      note('plan', recorder.launched(work.plan));
+      const [least, most] = [fewTokens(layer), layer.maxTokens];
+      const few = recorder.launched(() => work.run(least));
+      const many = recorder.launched(() => work.run(most));
+      const alike = isDeepStrictEqual(few, many);
+      if (!alike) note('experts', few, [0, least]);
+      note('experts', many, alike ? undefined : [least + 1, most]);
     }
     for (const step of plan.phases[phase]) {
       const loaded = await loadStep(step, device, memory);
       loaded.take(round);
-      record(phase, () => loaded.launch(stream));
+      note(
+        phase,
+        recorder.launched(() => loaded.launch(stream)),
+      );
     }
   }
   return {
@@ -195,7 +207,8 @@ interface RecordedExperts {
   readonly made: MadeRows | null;
   readonly planned: Readonly<Record<string, Tensor | null>>;
   plan(): void;
-  run(): void;
+  /** With so many tokens of this rank. */
+  run(tokens: number): void;
 }
 
 /** The experts of a rank, as `ExpertsPlan` and `ExpertsMlp` run them. */
@@ -225,7 +238,7 @@ async function recordExperts(
   return {
     ...{ weights, made: mlp.made, planned: { ...plan.planned } },
     plan: () => void plan.plan(received, stream),
-    run: () => mlp.run(received, stream),
+    run: (tokens) => mlp.run(received, stream, tokens),
   };
 }
 

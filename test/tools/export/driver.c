@@ -116,6 +116,17 @@ int cuModuleGetFunction(void **function, void *module, const char *entry) {
   return 0;
 }
 int cuFuncLoad(void *function) { return function == NULL ? INVALID_VALUE : 0; }
+/* What parameters a kernel has is not known here: each gets 128 bytes, as many as a map. */
+int cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *bytes) {
+  *offset = 128 * index;
+  *bytes = 128;
+  return function == NULL ? INVALID_VALUE : 0;
+}
+int cuTensorMapEncodeTiled(void *map, int type, unsigned dimensions, void *memory) {
+  memset(map, 0, 128);
+  memcpy(map, &memory, sizeof memory);
+  return type >= 0 && dimensions >= 2 && dimensions <= 3 && (uintptr_t)map % 64 == 0 ? 0 : INVALID_VALUE;
+}
 int cuFuncSetAttribute(void *function, int attribute, int value) {
   return function != NULL && attribute == 8 && value >= 0 ? 0 : INVALID_VALUE;
 }
@@ -299,7 +310,7 @@ int cuLaunchKernelEx(const struct config *config, void *function, void **paramet
   if (config->attribute_count == 1 && (config->attributes[0] != 6 || config->attributes[2] != 1)) return INVALID_VALUE;
   const unsigned char *block = (const unsigned char *)extra[1];
   const size_t bytes = *(const size_t *)extra[3];
-  char hex[4096];
+  char hex[2 * 4096 + 1];
   for (size_t i = 0; i < bytes; i++) snprintf(hex + 2 * i, 3, "%02x", block[i]);
   say("launch device %d kernel %s grid %u block %u shared %u programmatic %u parameters %s\n", (int)contexts[depth - 1] - 1,
       (const char *)function, config->grid[0], config->block[0], config->shared_bytes, config->attribute_count, hex);

@@ -74,7 +74,8 @@ export class PlanHost {
       out: put(new Uint8Array(outBytes)),
     };
     const rowsAt = new Map(Object.entries(payloads).map(([name, rows]) => [name, put(rows)]));
-    this.plan.launches.forEach(({ phase, parameters }, i) => {
+    this.plan.launches.forEach(({ phase, parameters, tokens: range = [0, tokens] }, i) => {
+      if (tokens < range[0] || range[1] < tokens) return;
       const before = this.plan.launches[i - 1]?.phase ?? '';
       if (phase === 'combineSend' && before.startsWith('dispatch')) this.#experts(stream);
       if (phase === 'combineSend' && before === 'experts' && this.plan.weights === undefined) {
