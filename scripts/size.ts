@@ -16,7 +16,7 @@ const ceilings = {
   lang: 10_900,
   gpu: 19_830,
   net: 11_250,
-  moe: 18_860,
+  moe: 18_990,
   verify: 6_610,
   tools: 7_710,
   cli: 2_690,
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 79_020 },
+  { name: 'src', files: sources('src'), ceiling: 79_150 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_180 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_090 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_160 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 32_990 },

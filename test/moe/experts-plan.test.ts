@@ -218,6 +218,69 @@ describe('whole rounds', () => {
   );
 });
 
+test.each([
+  { split: false, replicas: 1, topK: 3 },
+  { split: true, replicas: 1, topK: 4 },
+  { split: false, replicas: 2, topK: 2 },
+])('far fewer tokens than slots leave what they would leave in new buffers: %o', async (how) => {
+  const { split, replicas, topK } = how;
+  const ranks = 4;
+  const layer: Layer = {
+    ...shapeOfRounds({ ...small, ranks, experts: 8, topK, maxTokens: 14, replicas }),
+    ...{ weights: true, counts: false },
+  };
+  const launch = { blocks: 1, threads: 32, parts: 1, inFlight: 4, teams: 1 };
+  const tuning = { dispatch: { ...launch, blocks: 2 }, combine: { ...launch, way: 'push', ahead: 1 } };
+  const tokens = [
+    [14, 14, 14, 14],
+    [2, 2, 6, 6],
+    [1, 1, 14, 14],
+    [9, 9, 14, 14],
+    [0, 0, 1, 1],
+    [3, 3, 0, 0],
+    [0, 0, 0, 0],
+    [1, 1, 1, 1],
+  ];
+  const all = tokens.map((own, seed) => makeSources(layer, own, seed));
+  const machine = SimMachine.create({ ranks, mode: 'checked', schedule: 'random', seed: '7' });
+  const seen = await World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
+    const { device, rank } = world;
+    const ep = await ExpertParallel.create(world, { ...layerOf(layer), family: 'one-sided', split, tuning });
+    const experts = await ExpertsPlan.create(ep);
+    const stream = device.createStream();
+    const { dtype, hidden } = layer.output;
+    const rounds = [];
+    for (const [round, sources] of all.entries()) {
+      const { tokens, topkIds, topkWeights, payloads } = sources[rank]!;
+      const received = ep.dispatch({ topkIds, topkWeights: topkWeights!, payloads }, stream);
+      const { scatter, counts } = experts.plan(received, stream);
+      const own = [received.experts, scatter, counts].map((tensor) => readBits(tensor, stream));
+      // The rows of a round differ from those of any other.
+      stream.fill(received.output.data, received.output.bytes, 1 + round);
+      const out = emptyTensor(device, dtype, [tokens, hidden]);
+      ep.combine(out, stream);
+      rounds.push([...(await Promise.all(own)), await readBits(out, stream)]);
+    }
+    await ep.synchronize(stream);
+    experts.dispose();
+    await ep.dispose();
+    return rounds;
+  });
+  expect(machine.findings.map(formatFinding)).toEqual([]);
+  const rows = { form: 'contiguous', alignment: 1, capacity: 2 ** 20 } as const;
+  const slots = (ranks / replicas) * layer.maxTokens;
+  const expected = Array.from({ length: ranks }, (_, rank) =>
+    all.map((sources, round) => {
+      const { experts } = reference.dispatch(layer, sources, rank);
+      const { scatter, counts } = reference.plan(experts, expertsOf(layer, rank), rows);
+      const rowsMade = new Uint8Array(slots * layer.output.hidden * 2).fill(1 + round);
+      const outputs = sources.map(() => bitsOf(layer.output.dtype, rowsMade));
+      return [experts, scatter, counts, reference.combine(layer, sources[rank]!, rank, outputs)];
+    }),
+  );
+  expect(seen).toEqual(expected);
+});
+
 test('several blocks, with several steps of each warp, sort as one', async () => {
   const of = arrived({ ...small, ranks: 4, experts: 40, topK: 8, maxTokens: 80 }, 1, 3);
   const how = { alignment: 16 } as const;

@@ -122,7 +122,10 @@ export class ExpertsPlan<P extends string = string> {
     const { world, shape: layer, received } = of;
     const { device, rank } = world;
     const { kind, multiprocessors } = device;
-    const shape = expertsShapeOf(layer, rank, options);
+    const shape = {
+      ...expertsShapeOf(layer, rank, options),
+      ...(received.reached && { reached: true as const }),
+    };
     const kernels = expertsKernels({ shape, kind, multiprocessors });
     const launch = ({ blocks, threads }: { readonly blocks: number; readonly threads: number }) => ({
       ...{ grid: blocks, block: threads, programmatic: true, rank },
@@ -140,6 +143,7 @@ export class ExpertsPlan<P extends string = string> {
       ...(keepsWeights(layer) ? { weights: ['f32', routes, 'weights of routes'] as const } : {}),
     });
     plan.set.ids(received.experts.data);
+    if (received.reached !== undefined) plan.set.reached(0, received.reached.data);
     plan.set.first(expertsOf(layer, rank).first);
     plan.set.sizes(memory.sizes.data);
     plan.set.routes(memory.routes.data);

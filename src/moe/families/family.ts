@@ -180,6 +180,8 @@ export interface ReceivedPlan {
   readonly experts: View;
   readonly weights: View | null;
   readonly counts: View | null;
+  /** u32 [1]: slots of tokens behind so many of each source are empty. Null where a family does not say so. */
+  readonly reached: View | null;
   /** By name. */
   readonly payloads: Readonly<Record<string, View>>;
   readonly output: View;

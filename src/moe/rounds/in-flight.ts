@@ -21,6 +21,8 @@ export interface Received<P extends string = string> {
   readonly weights: Tensor | null;
   /** u32 [local experts]: routes to each, from its first expert on. */
   readonly counts: Tensor | null;
+  /** u32 [1]: the most tokens that any source brought, where its family says so. @internal */
+  readonly reached?: Tensor;
   /** By name: [sources, maxTokens, row]. */
   readonly payloads: Readonly<Record<P, Tensor>>;
   /**
@@ -185,11 +187,12 @@ export class RoundInFlight<P extends string = string> {
 }
 
 function receivedOf<P extends string>(loaded: LoadedPlan, rows: Readonly<Record<string, Row>>): Received<P> {
-  const { experts, weights, counts, payloads, output } = loaded.plan.received;
+  const { experts, weights, counts, reached, payloads, output } = loaded.plan.received;
   return {
     experts: loaded.tensor(experts),
     weights: weights && loaded.tensor(weights),
     counts: counts && loaded.tensor(counts),
+    ...(reached && { reached: loaded.tensor(reached) }),
     payloads: Object.fromEntries(
       rowsThatTravel(rows).map(([name, { dtype, length }]) => {
         const view = payloads[name]!;

@@ -6,11 +6,14 @@
  * is cheap, since every block reads the same few bytes from the cache, and so nothing need be resident at once, awaited or
  * reset. Block b's routes are a stretch, each warp's a part of it; a route counts for the warp that will place it, or as one
  * of the blocks before or after. Those counts, summed up for each expert, say where each warp begins.
+ *
+ * Where dispatch says how many tokens came at most, only their routes are looked at, and numbered without a gap in between; all others are
+ * told that they have no row.
  */
 import { device, kernel, list, pointer, record } from '../../../lang/index.js';
 import type { Spread } from '../../families/common/parts.js';
 import { sumUpTo } from '../../families/common/sum.js';
-import { type ExpertsShape, fewRows, keepsWeights, routesOf, rowsOfPlan } from './shape.js';
+import { type ExpertsShape, fewRows, keepsWeights, routesOf, rowsOfPlan, slotsOf } from './shape.js';
 
 /** Vectors of ids that a thread has in flight. */
 const inFlight = 8;
@@ -18,17 +21,19 @@ const inFlight = 8;
 type PlanKit = ReturnType<typeof planKit>;
 
 function planKit(shape: ExpertsShape, { threads, blocks }: Omit<Spread, 'parts'>) {
-  const { layer, experts, alignment } = shape;
+  const { layer, experts, reached = false, alignment } = shape;
   const [warps, routes] = [threads / 32, routesOf(layer)];
   const keeps = keepsWeights(layer);
   /** The blocks before, each warp, the blocks behind. */
   const parts = warps + 2;
-  const vectors = routes % 4 === 0;
+  const vectors = (reached ? layer.maxTokens * layer.topK : routes) % 4 === 0;
   return {
     /** The arguments of a launch. */
     plan: record({
       /** [slot][k]: expert ids, −1 where the route is elsewhere. */
       ids: pointer('i32'),
+      /** The most tokens that a source brought. */
+      reached: list(pointer('u32'), reached ? 1 : 0),
       /** The id of this rank's first expert. */
       first: 'u32',
       /**
@@ -45,9 +50,10 @@ function planKit(shape: ExpertsShape, { threads, blocks }: Omit<Spread, 'parts'>
       kept: list(pointer('f32'), keeps ? 1 : 0),
     }),
     u: {
-      ...{ EXPERTS: experts, ROUTES: routes, WARPS: warps, PARTS: parts, KEEPS: keeps },
-      // Routes of a warp: whole steps of its lanes.
-      STEPS: Math.ceil(routes / (blocks * warps * 32)),
+      ...{ EXPERTS: experts, WARPS: warps, PARTS: parts, KEEPS: keeps },
+      // Routes of all warps in one step of their lanes.
+      ...{ TOGETHER: blocks * warps * 32, REACHED: reached, MAX_TOKENS: layer.maxTokens, K: layer.topK },
+      SOURCES: slotsOf(layer) / layer.maxTokens,
       // Odd, so that experts lie in different banks.
       STRIDE: parts + 1 - (parts % 2),
       ...{ VECTORS: vectors, LANES: vectors ? 4 : 1, DEPTH: inFlight },
@@ -65,13 +71,14 @@ export function expertsPlanKernel(shape: ExpertsShape, spread: Omit<Spread, 'par
       maxThreads: spread.threads,
       params: kit.plan.of,
       using: {
-        ...{ ...kit.u, countAll: countAll(kit), beginWarps: beginWarps(kit) },
-        ...{ beginExperts: beginExperts(kit), placeOwn: placeOwn(kit) },
+        ...{ ...kit.u, lookedAt: lookedAt(kit), countAll: countAll(kit), beginWarps: beginWarps(kit) },
+        ...{ beginExperts: beginExperts(kit), placeOwn: placeOwn(kit), passOver: passOver(kit) },
       },
     },
-    (g, { ids, first, sizes, routes, scatter, weights, kept }, u) => {
+    (g, { ids, reached, first, sizes, routes, scatter, weights, kept }, u) => {
       g.awaitPrevious();
       g.releaseNext();
+      const look = u.lookedAt({ reached });
       // [expert][part]: routes; then how many come before that part's.
       const counted = g.shared('u32', u.EXPERTS * u.STRIDE);
       const wanted = g.shared('u32', u.EXPERTS);
@@ -79,14 +86,15 @@ export function expertsPlanKernel(shape: ExpertsShape, spread: Omit<Spread, 'par
       const ends = g.shared('u32', u.EXPERTS);
       for (let i = g.threadIdx.x; i < u.EXPERTS * u.STRIDE; i += g.blockDim.x) g.store(counted.at(i), 0);
       g.barrier();
-      u.countAll({ ids, first, counted });
+      u.countAll({ ids, first, counted, look });
       g.barrier();
       u.beginWarps({ counted, wanted });
       g.barrier();
       if (g.warpId === 0) u.beginExperts({ wanted, starts, ends, sizes });
       g.barrier();
-      const plan = { ids, first, sizes, routes, scatter, weights, kept };
-      u.placeOwn({ plan, counted, starts, ends });
+      const plan = { ids, reached, first, sizes, routes, scatter, weights, kept };
+      u.placeOwn({ plan, counted, starts, ends, look });
+      if (u.REACHED) u.passOver({ scatter, look });
       // The padding that aligns the next expert.
       for (let e = g.blockIdx.x * u.WARPS + g.warpId; e < u.EXPERTS; e += g.gridDim.x * u.WARPS) {
         const end = g.load(ends.at(e));
@@ -97,28 +105,64 @@ export function expertsPlanKernel(shape: ExpertsShape, spread: Omit<Spread, 'par
   );
 }
 
+/** The routes that a plan looks at: all of them, or those of the tokens that came. */
+const looks = record({
+  /** How many there are, and how many of each source. */
+  routes: 'u32',
+  ofSource: 'u32',
+  /** Routes between those of two sources. */
+  gap: 'u32',
+  /** Steps in which a warp places its own. */
+  steps: 'u32',
+});
+
+const lookedAt = ({ plan, u: numbers }: PlanKit) =>
+  device({ params: { reached: plan.of.reached }, returns: looks, using: numbers }, (g, { reached }, u) => {
+    let tokens = g.u32(u.MAX_TOKENS);
+    // Whole vectors of ids belong to one source.
+    if (u.REACHED) tokens = g.min(((g.min(g.load(reached[0]!.at(0)), tokens) + 3) / 4) * 4, tokens);
+    const ofSource = tokens * u.K;
+    const routes = ofSource * u.SOURCES;
+    const gap = u.MAX_TOKENS * u.K - ofSource;
+    return { routes, ofSource, gap, steps: (routes + u.TOGETHER - 1) / u.TOGETHER };
+  });
+
+/** Tells the routes that nobody looked at that they have no row. */
+const passOver = ({ u: numbers }: PlanKit) =>
+  device({ params: { scatter: pointer('i32'), look: looks }, using: numbers }, (g, { scatter, look }, u) => {
+    const none = g.pack('i32', [-1, -1, -1, -1]);
+    const thread = g.blockIdx.x * g.blockDim.x + g.threadIdx.x;
+    for (let i = thread; i < (look.gap * u.SOURCES) / u.LANES; i += g.gridDim.x * g.blockDim.x) {
+      const route = i * u.LANES + ((i * u.LANES) / look.gap + 1) * look.ofSource;
+      if (u.VECTORS) g.store(scatter.at(route).as('v16'), none);
+      else g.store(scatter.at(route), -1);
+    }
+  });
+
 /** Counts every route for its expert and part: sums of which the order is all the same. */
 const countAll = ({ u: numbers }: PlanKit) =>
   device(
-    { params: { ids: pointer('i32'), first: 'u32', counted: pointer('u32') }, using: numbers },
-    (g, { ids, first, counted }, u) => {
-      const start = g.blockIdx.x * (u.WARPS * u.STEPS * 32);
-      for (let base = g.threadIdx.x; base < u.ROUTES / u.LANES; base += g.blockDim.x * u.DEPTH) {
+    { params: { ids: pointer('i32'), first: 'u32', counted: pointer('u32'), look: looks }, using: numbers },
+    (g, { ids, first, counted, look }, u) => {
+      const start = g.blockIdx.x * (u.WARPS * look.steps * 32);
+      for (let base = g.threadIdx.x; base < look.routes / u.LANES; base += g.blockDim.x * u.DEPTH) {
         const some = g.registers('v16', u.DEPTH);
         for (const d of g.unroll(u.DEPTH)) {
           const i = base + d * g.blockDim.x;
-          if (i < u.ROUTES / u.LANES) {
-            if (u.VECTORS) some[d] = g.load(ids.as('v16').at(i));
-            else some[d] = g.pack('i32', [g.load(ids.at(i)), -1, -1, -1]);
+          if (i < look.routes / u.LANES) {
+            let route = i * u.LANES;
+            if (u.REACHED) route += (route / look.ofSource) * look.gap;
+            if (u.VECTORS) some[d] = g.load(ids.at(route).as('v16'));
+            else some[d] = g.pack('i32', [g.load(ids.at(route)), -1, -1, -1]);
           }
         }
         for (const d of g.unroll(u.DEPTH)) {
           const i = base + d * g.blockDim.x;
-          if (i < u.ROUTES / u.LANES) {
+          if (i < look.routes / u.LANES) {
             // All of a vector are one part's.
             const route = i * u.LANES;
             let part = g.u32(0);
-            if (route >= start) part = g.min(1 + (route - start) / (u.STEPS * 32), g.u32(u.WARPS + 1));
+            if (route >= start) part = g.min(1 + (route - start) / (look.steps * 32), g.u32(u.WARPS + 1));
             for (const lane of g.unroll(u.LANES)) {
               const expert = g.u32(g.lane(some[d]!, 'i32', lane)) - first; // −1 becomes a huge one
               if (expert < u.EXPERTS) {
@@ -205,17 +249,21 @@ const beginExperts = ({ u: numbers }: PlanKit) =>
 const placeOwn = ({ plan, u: numbers }: PlanKit) =>
   device(
     {
-      params: { plan, counted: pointer('u32'), starts: pointer('u32'), ends: pointer('u32') },
+      params: { plan, counted: pointer('u32'), starts: pointer('u32'), ends: pointer('u32'), look: looks },
       using: numbers,
     },
-    (g, { plan: { ids, first, routes, scatter, weights, kept }, counted, starts, ends }, u) => {
-      const begin = (g.blockIdx.x * u.WARPS + g.warpId) * (u.STEPS * 32);
-      for (let at = begin; at < g.min(begin + u.STEPS * 32, g.u32(u.ROUTES)); at += 32) {
-        const route = at + g.laneId;
+    (g, { plan: { ids, first, routes, scatter, weights, kept }, counted, starts, ends, look }, u) => {
+      const begin = (g.blockIdx.x * u.WARPS + g.warpId) * (look.steps * 32);
+      for (let at = begin; at < g.min(begin + look.steps * 32, look.routes); at += 32) {
+        const mine = at + g.laneId < look.routes;
+        let route = at + g.laneId;
+        if (u.REACHED) {
+          if (mine) route += (route / look.ofSource) * look.gap;
+        }
         let id = g.i32(-1);
-        if (route < u.ROUTES) id = g.load(ids.at(route));
+        if (mine) id = g.load(ids.at(route));
         if (u.KEEPS) {
-          if (route < u.ROUTES) g.store(kept[0]!.at(route), g.load(weights[0]!.at(route)));
+          if (mine) g.store(kept[0]!.at(route), g.load(weights[0]!.at(route)));
         }
         const expert = g.u32(id) - first;
         const same = g.warp.match(expert);
@@ -232,7 +280,7 @@ const placeOwn = ({ plan, u: numbers }: PlanKit) =>
           g.store(next, g.load(next) + g.popc(same));
         }
         g.warp.barrier();
-        if (route < u.ROUTES) g.store(scatter.at(route), row);
+        if (mine) g.store(scatter.at(route), row);
         if (row >= 0) g.store(routes.at(g.u32(row)), g.i32(route));
       }
     },

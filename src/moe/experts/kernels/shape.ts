@@ -11,6 +11,8 @@ export interface ExpertsShape extends ExpertRows {
   readonly layer: Layer;
   /** Experts of this rank, at least one. */
   readonly experts: number;
+  /** Dispatch says how many tokens came from a source at most. */
+  readonly reached?: true;
 }
 
 export const slotsOf = (layer: Layer): number => sharing(layer).groups * layer.maxTokens;

@@ -44,6 +44,8 @@ interface PlanParts {
   readonly layout: TypedLayout<SeenSections>;
   /** The word that counts rounds which have come to their last launch. */
   readonly rounds?: string;
+  /** The word that says how many tokens came from a source at most. Default: none says so. */
+  readonly reached?: string | false;
   /** Parameters of all launches, beside those that every family has. */
   readonly bindings?: Bindings;
   /** Null for a launch that the layer does without. */
@@ -75,6 +77,7 @@ export function planOf({ layer, rank, memory, layout, rounds = '', ...own }: Pla
       experts: view('experts', 'i32', [...slots, topK]),
       weights: layer.weights ? view('weights', 'f32', [...slots, topK]) : null,
       counts: layer.counts ? view('counts', 'u32', [expertsOf(layer, rank).count]) : null,
+      reached: own.reached ? view(own.reached, 'u32', [1]) : null,
       payloads: Object.fromEntries(
         layer.payloads.map(({ name, rowBytes }, i) => [
           name,

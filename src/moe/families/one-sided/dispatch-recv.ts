@@ -3,6 +3,7 @@
  * only, and one block is enough for it, unless routes are counted.
  */
 import { kernel } from '../../../lang/index.js';
+import { brought } from './brought.js';
 import { countRound, flags } from './flags.js';
 import type { OneSided } from './kit.js';
 import { dispatchRecvSpread } from './window.js';
@@ -13,7 +14,7 @@ export function dispatchRecvKernel(o: OneSided) {
       name: 'one_sided_dispatch_recv',
       maxThreads: dispatchRecvSpread(o.shape).threads,
       params: { win: o.at.win, limit: 'u32' },
-      using: { ...o.u, ...o.phases.dispatch, ...flags(o, 'dispatch'), countRound },
+      using: { ...o.u, ...o.phases.dispatch, ...flags(o, 'dispatch'), ...brought(o), countRound },
     },
     (g, { win, limit }, u) => {
       const mine = win.at(g.rank);
@@ -35,6 +36,10 @@ export function dispatchRecvKernel(o: OneSided) {
         // A rank that has given up waits for nothing else.
         if (!u.awaitPeer({ mine, mask, block, peer: i % u.RANKS, epoch, limit: patience }))
           patience = g.u32(0);
+      }
+      if (u.TELLS) {
+        g.barrier(); // passes on what the threads acquired
+        if (g.blockIdx.x === 0) u.noteReached({ mine, mask, epoch });
       }
       // The end of a launch stands for that of all before it, also where others' work lies between the send and this.
       if (!u.COUNTS) g.awaitPrevious();

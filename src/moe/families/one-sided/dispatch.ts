@@ -10,11 +10,11 @@ import { kernel } from '../../../lang/index.js';
 import { sentPayloads } from '../../layer/index.js';
 import { dispatchParams } from '../common/params.js';
 import { notePlaces } from '../common/places.js';
+import { brought } from './brought.js';
 import { flags } from './flags.js';
 import type { OneSided } from './kit.js';
 import { prefetchRows, routeOf, tellRoutes } from './routes.js';
 import { sendRow } from './send-row.js';
-import { passesOver } from './window.js';
 
 export function dispatchKernel(o: OneSided) {
   const { shape, window } = o;
@@ -28,8 +28,7 @@ export function dispatchKernel(o: OneSided) {
       using: {
         ...{ ...o.u, ...o.phases.dispatch, ...flags(o, 'dispatch'), COUNTS: shape.counts && !shape.split },
         ...{ SENT: sent, sendRow: sent.map((p) => sendRow(o, p)), prefetchRows: prefetchRows(o) },
-        ...{ routeOf: routeOf(o), tellRoutes: tellRoutes(o), notePlaces: notePlaces(shape) },
-        TELLS: passesOver(shape),
+        ...{ ...brought(o), routeOf: routeOf(o), tellRoutes: tellRoutes(o), notePlaces: notePlaces(shape) },
       },
     },
     (g, { win, topkIds, topkWeights, rows, tokens, placing, layer, limit }, u) => {
@@ -55,12 +54,13 @@ export function dispatchKernel(o: OneSided) {
       if (u.TELLS) {
         if (g.blockIdx.x === 0 && g.threadIdx.x < u.RANKS) {
           const out = u.isOut({ mask, rank: g.threadIdx.x });
-          if (!out) g.store(win.at(g.threadIdx.x).brought.at(epoch % 2, g.rank), tokens);
+          if (!out) g.store(win.at(g.threadIdx.x).brought.at(epoch % 4, g.rank), tokens);
         }
       }
-      // The work is TURNS · PARTS pieces of rows; block b takes every gridDim-th, its teams in turn.
+      // The work is pieces of rows, PARTS a turn; block b takes every gridDim-th, its teams in turn.
+      const pieces = u.turnsToTell({ mine, rank: g.rank, tokens, epoch }) * u.PARTS;
       const first = u.team.index() * g.gridDim.x + g.blockIdx.x;
-      for (let piece = first; piece < u.TURNS * u.PARTS; piece += g.gridDim.x * u.TEAMS) {
+      for (let piece = first; piece < pieces; piece += g.gridDim.x * u.TEAMS) {
         const token = (piece / u.PARTS) * u.REPLICAS + (g.rank % u.REPLICAS);
         const part = piece % u.PARTS;
         const { id: wanted, weight } = u.routeOf({ inputs, token });
@@ -79,7 +79,10 @@ export function dispatchKernel(o: OneSided) {
       // block's threads wrote to any rank is visible to whoever acquires its flag.
       g.barrier();
       u.arrive({ win, mask, epoch });
-      if (!u.SPLIT) u.awaitPeers({ win, mask, epoch, limit: patience });
+      if (!u.SPLIT) {
+        u.awaitPeers({ win, mask, epoch, limit: patience });
+        if (g.blockIdx.x === 0) u.noteReached({ mine, mask, epoch });
+      }
       if (u.COUNTS) {
         // The same pieces, seen from here: slots of every source whose ids have just arrived.
         for (let piece = g.blockIdx.x; piece < u.TURNS * u.PARTS; piece += g.gridDim.x) {

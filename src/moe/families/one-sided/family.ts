@@ -16,6 +16,7 @@ import {
   combineGrid,
   dispatchRecvSpread,
   type OneSidedShape,
+  passesOver,
   pushes,
   returnedVectors,
   roundWords,
@@ -134,6 +135,7 @@ function plan(layer: Layer, target: PlanTarget, tuning: OneSidedTuning): Plan {
   const summing = { blocks: combineGrid(shape), threads: shape.combine.threads };
   return planOf({
     ...{ layer, rank, memory, layout, rounds: split ? 'combineRecvs' : 'combines' },
+    reached: passesOver(shape) && 'reached',
     phases: {
       dispatchSend: [
         {

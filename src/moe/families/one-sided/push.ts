@@ -146,11 +146,11 @@ const broughtBy = (o: OneSided, sends: boolean) =>
       let rank = g.laneId;
       if (rank < u.RANKS) {
         // Nothing here uses this value where there are up to 32 ranks, so no thread waits for it yet.
-        if (!u.isOut({ mask, rank })) most = g.load(mine.brought.at(epoch % 2, rank));
+        if (!u.isOut({ mask, rank })) most = g.load(mine.brought.at(epoch % 4, rank));
       }
       for (rank += 32; rank < u.RANKS; rank += 32) {
         const out = u.isOut({ mask, rank });
-        if (!out) most = g.max(most, g.load(mine.brought.at(epoch % 2, rank)));
+        if (!out) most = g.max(most, g.load(mine.brought.at(epoch % 4, rank)));
       }
       return most;
     },

@@ -11,7 +11,8 @@
  * | experts, weights, payloads | dispatch of every source | the owner's experts | where combine pulls, a source dispatches after its combine, whose head waited for the owner's combine, which is behind the owner's experts. Where it pushes, the source's combine, or its receive, awaited `released` |
  * | counts | the owner's dispatch, or the receive of a split one | the owner's experts | the owner's combine zeroes them between |
  * | present | dispatch of every source | the owner's pushing combine | rounds take turns with two halves: a source writes a half again behind the dispatch between, whose tail waited for the owner's, which is behind its combine |
- * | brought | dispatch of every source | the owner's pushing combine | as `present` |
+ * | brought | dispatch of every source | the owner's dispatch and pushing combine; its own words its later dispatches | rounds take turns with four entries, so a source writes one again three dispatches later |
+ * | reached | the owner's dispatch, or the receive of a split one | the owner's experts | its next dispatch is behind them on the stream |
  * | output | the owner's experts, or weigh behind them | the sources' pulling combine, the owner's pushing one | the owner's next experts run behind its next dispatch, whose tail waited for the sources' dispatch, which is behind their combine |
  * | returned | the pushing combine of expert ranks | the source's combine | a peer's next pushing combine is behind its next dispatch, whose tail waited for the source's dispatch, which is behind the source's combine |
  * | sums | the combine of the other ranks of its group | the owner's combine | as `returned`: the group's next combine is behind its next dispatch, whose tail waited for the owner's, which is behind its combine |
@@ -63,8 +64,10 @@ export function oneSidedWindow(shape: OneSidedShape) {
     waiters: waitersField(shape),
     /** [epoch & 1][source][token]: whether the slot holds a token, for a pushing combine. */
     present: field('u32', [pushed ? 2 : 0, ...slotShape(shape)]),
-    /** [epoch & 1][source]: how many tokens it brought, for a pushing combine that has much to pass over. */
-    brought: field('u32', [passesOver(shape) ? 2 : 0, ranks]),
+    /** [epoch & 3][source]: how many tokens it brought, where there may be much to pass over. */
+    brought: field('u32', [passesOver(shape) ? 4 : 0, ranks]),
+    /** The most tokens that any source brought to this round. */
+    reached: field('u32', [passesOver(shape) ? 1 : 0]),
     ...receivedSections(shape, !sumsRoutes(shape)),
     /** [expert rank][turn][row]: partial rows of this rank's share that came back, where combine pushes. */
     returned: field('v16', [pushed ? ranks : 0, turns, returnedVectors(shape)]),
@@ -77,6 +80,8 @@ export function oneSidedWindow(shape: OneSidedShape) {
 export const roundWords = [
   ...(['dispatches', 'combines', 'dispatchRecvs', 'combineRecvs'] as const),
   ...(['dispatched', 'combined', 'released'] as const),
+  // Nobody knows yet what earlier rounds brought, so it may have been everything.
+  'brought',
 ] as const;
 
 /** Whether the experts' rank pushes rows. */
