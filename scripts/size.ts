@@ -14,7 +14,7 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 10_900,
-  gpu: 19_830,
+  gpu: 19_980,
   net: 11_250,
   moe: 18_990,
   verify: 6_610,
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 79_150 },
+  { name: 'src', files: sources('src'), ceiling: 79_310 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_180 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_160 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_310 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 32_990 },

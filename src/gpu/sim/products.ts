@@ -5,31 +5,38 @@
  * In fast mode that is at once. In checked mode a product reads its tiles, and changes the sums, when it is started or as late
  * as a wait allows; and what PTX forbids meanwhile is found.
  */
-import { swizzled, type Tile } from '../../lang/index.js';
-import { e4m3ToF32 } from '../index.js';
 import { weakly } from './compiled.js';
 import { type Issuer, requireInitialised } from './copies.js';
+import {
+  alignmentOf,
+  type ElementType,
+  elementTypes,
+  type Factor,
+  readFactor,
+  readWord,
+  startOf,
+  stretchesOf,
+} from './factors.js';
 import type { NetworkServices } from './flights.js';
-import type { ByteAt } from './memory.js';
 import type { Random } from './random.js';
 
 /** The part of a product that a lane brings; the lanes of a warp agree on all but the sums. */
 export interface Factors {
+  /** Those of integers are the same bits. */
   readonly sums: Float32Array;
-  readonly a: ByteAt;
-  readonly b: ByteAt;
+  /** The lane's words of the warp's rows, where they lie in registers. */
+  readonly a: Factor | Int32Array;
+  readonly b: Factor;
   readonly begin: boolean;
   /** Rows of b. */
   readonly columns: number;
-  /** Bytes of a row. */
-  readonly swizzle: Tile['swizzle'];
-  /** Which of them are multiplied, of a and of b. */
-  readonly aFrom: number;
-  readonly bFrom: number;
+  readonly type: ElementType;
+  /** The bytes of each row that are multiplied. */
   readonly bytes: number;
+  /** -1 where one of them is negated. */
+  readonly sign: number;
   /** Its sums are in registers that may move: it is made when it is started. */
   readonly atOnce: boolean;
-  readonly isE4m3: boolean;
   readonly site: number;
 }
 
@@ -98,7 +105,7 @@ export class Products {
     if ((this.#lastGroup.get(sums) ?? -1) <= this.#awaited) return;
     this.#misuse(
       site,
-      'these sums belong to a product that is still under way: commit its group and await that (g.wgmma.wait) before they are read or written',
+      'these registers belong to a product that is still under way: commit its group and await that (g.wgmma.wait) before they are read or written',
     );
   }
 
@@ -153,31 +160,39 @@ export class Products {
   }
 
   /** Checks the rows that the warp multiplies, and tells the detector of them. */
-  #mayRead({ a, b, columns, swizzle, site }: Factors): boolean {
-    const thread = this.#thread;
+  #mayRead({ a, b, columns, bytes, type, site }: Factors): boolean {
     const first = rowsOfWarp * (this.#warp & 3);
-    const operands = [
-      { tile: a, skipped: first * swizzle, bytes: rowsOfWarp * swizzle },
-      { tile: b, skipped: 0, bytes: columns * swizzle },
-    ];
-    let may = true;
-    for (const { tile, skipped, bytes } of operands) {
-      const { buffer } = tile;
-      const offset = tile.offset + skipped;
-      const access = weakly('read', bytes, site);
-      const aligned = tile.offset % (8 * swizzle) === 0;
-      if (aligned && offset >= 0 && offset + bytes <= buffer.bytes) {
-        requireInitialised(thread, this.#machine.log, access, buffer, offset);
-        const global = thread.block.launch.firstSite + site;
-        const place = { buffer, offset };
-        this.#machine.detector!.copyIssued(thread.id, 'wgmma', this.#group, 'read', place, bytes, global);
-      } else {
-        if (aligned) thread.refuse(access, buffer, offset);
-        else thread.refuse(weakly('read', 8 * swizzle, site), buffer, tile.offset);
-        may = false;
-      }
-    }
+    let may = this.#mayReadRows(b, 0, columns, bytes, type, site);
+    if (isFactor(a)) may = this.#mayReadRows(a, first, rowsOfWarp, bytes, type, site) && may;
     return may;
+  }
+
+  #mayReadRows(
+    of: Factor,
+    first: number,
+    rows: number,
+    depth: number,
+    type: ElementType,
+    site: number,
+  ): boolean {
+    const thread = this.#thread;
+    const start = startOf(of);
+    if (start % alignmentOf(of) !== 0) {
+      thread.refuse(weakly('read', alignmentOf(of), site), of.buffer, start);
+      return false;
+    }
+    const global = thread.block.launch.firstSite + site;
+    return stretchesOf(of, first, rows, depth, type).every((place) => {
+      const { buffer, offset, bytes } = place;
+      const access = weakly('read', bytes, site);
+      if (offset < 0 || offset + bytes > buffer.bytes) {
+        thread.refuse(access, buffer, offset);
+        return false;
+      }
+      requireInitialised(thread, this.#machine.log, access, buffer, offset);
+      this.#machine.detector!.copyIssued(thread.id, 'wgmma', this.#group, 'read', place, bytes, global);
+      return true;
+    });
   }
 
   #misuse(site: number, message: string): void {
@@ -192,36 +207,37 @@ export class Products {
   }
 }
 
-const isSamePlace = (x: ByteAt, y: ByteAt): boolean => x.buffer === y.buffer && x.offset === y.offset;
+const isFactor = (a: Factor | Int32Array): a is Factor => !(a instanceof Int32Array);
+const isSame = (x: Factor | Int32Array, y: Factor | Int32Array): boolean =>
+  !isFactor(x) || !isFactor(y) || (x.buffer === y.buffer && x.offset === y.offset);
 const isSameProduct = (x: Factors, y: Factors): boolean =>
-  isSamePlace(x.a, y.a) &&
-  isSamePlace(x.b, y.b) &&
-  x.aFrom === y.aFrom &&
-  x.bFrom === y.bFrom &&
-  x.begin === y.begin &&
-  x.site === y.site;
+  isSame(x.a, y.a) && isSame(x.b, y.b) && x.begin === y.begin && x.site === y.site;
 
 const rowsOfWarp = 16;
 /** Bytes of a row that one instruction multiplies. */
 const stepBytes = 32;
 const mostColumns = 256;
-/** Elements of the widest row: e4m3, 128 bytes. */
+/** Elements of the widest row: 128 bytes. */
 const mostDepth = 128;
 
 const a = new Float32Array(rowsOfWarp * mostDepth);
 const b = new Float32Array(mostColumns * mostDepth);
 const aWords = new Int32Array(a.buffer);
 const bWords = new Int32Array(b.buffer);
-const e4m3Words = new Int32Array(Float32Array.from({ length: 256 }, (_, bits) => e4m3ToF32(bits)).buffer);
 
 /** The product of one warp: `lanes` are those of its 32 threads, in their order. */
 export function multiplyTiles(lanes: readonly Factors[], warp: number): void {
-  const { swizzle, bytes, isE4m3, columns, begin, ...of } = lanes[0]!;
-  const depth = isE4m3 ? bytes : bytes / 2;
-  const step = isE4m3 ? stepBytes : stepBytes / 2;
-  const form = { swizzle, bytes, isE4m3 };
-  open(of.a, { ...form, first: rowsOfWarp * (warp & 3), rows: rowsOfWarp, from: of.aFrom }, aWords);
-  open(of.b, { ...form, first: 0, rows: columns, from: of.bFrom }, bWords);
+  const { type, bytes, sign, columns, begin, ...of } = lanes[0]!;
+  const size = elementTypes[type].bytes;
+  const depth = bytes / size;
+  const step = stepBytes / size;
+  if (isFactor(of.a)) readFactor(of.a, rowsOfWarp * (warp & 3), rowsOfWarp, bytes, type, aWords);
+  else readRegisters(lanes, type, depth);
+  readFactor(of.b, 0, columns, bytes, type, bWords);
+  if (elementTypes[type].isInteger) {
+    multiplyIntegers(lanes);
+    return;
+  }
   for (let pair = 0; pair < 8; pair++) {
     // Of each lane are columns 2c and 2c + 1 of every eight, in two rows eight apart.
     const upper = pair * depth;
@@ -247,50 +263,36 @@ export function multiplyTiles(lanes: readonly Factors[], warp: number): void {
           s10 += y * p;
           s11 += y * q;
         }
-        sums[at]! += s00;
-        sums[at + 1]! += s01;
-        sums[at + 2]! += s10;
-        sums[at + 3]! += s11;
+        sums[at]! += sign * s00;
+        sums[at + 1]! += sign * s01;
+        sums[at + 2]! += sign * s10;
+        sums[at + 3]! += sign * s11;
       }
     }
   }
 }
 
-interface Rows {
-  readonly first: number;
-  readonly rows: number;
-  readonly swizzle: Tile['swizzle'];
-  /** The bytes of each row that it multiplies: from where, and how many. */
-  readonly from: number;
-  readonly bytes: number;
-  readonly isE4m3: boolean;
+/** As many of one instruction: 32 bytes of each row. */
+function multiplyIntegers(lanes: readonly Factors[]): void {
+  const { begin, columns } = lanes[0]!;
+  for (const [lane, { sums }] of lanes.entries()) {
+    const integers = new Int32Array(sums.buffer);
+    for (let i = 0; i < columns / 2; i++) {
+      const row = stepBytes * ((lane >> 2) + 8 * ((i >> 1) & 1));
+      const column = stepBytes * (8 * (i >> 2) + 2 * (lane & 3) + (i & 1));
+      let sum = begin ? 0 : integers[i]!;
+      for (let k = 0; k < stepBytes; k++) sum += a[row + k]! * b[column + k]!;
+      integers[i] = sum;
+    }
+  }
 }
 
-/** Rows of a tile, or parts of them, as f32, one behind the other, as the words that they are. */
-function open(
-  { buffer, offset }: ByteAt,
-  { first, rows, swizzle, from, bytes, isE4m3 }: Rows,
-  into: Int32Array,
-): void {
-  const { i32 } = buffer;
-  const pieces = bytes / 16;
-  let to = 0;
-  for (let n = 0; n < rows * pieces; n++) {
-    const piece = (first + Math.floor(n / pieces)) * swizzle + from + 16 * (n % pieces);
-    const source = (offset + swizzled(swizzle, piece)) >>> 2;
+/** Word i of a lane is of the row that its number says, or of the eighth behind that, and of the first or the second half of 32 bytes. */
+function readRegisters(lanes: readonly Factors[], type: ElementType, depth: number): void {
+  const each = 4 / elementTypes[type].bytes;
+  for (const [lane, { a }] of lanes.entries())
     for (let i = 0; i < 4; i++) {
-      const word = i32[source + i]!;
-      if (isE4m3) {
-        into[to] = e4m3Words[word & 255]!;
-        into[to + 1] = e4m3Words[(word >>> 8) & 255]!;
-        into[to + 2] = e4m3Words[(word >>> 16) & 255]!;
-        into[to + 3] = e4m3Words[word >>> 24]!;
-        to += 4;
-      } else {
-        into[to] = word << 16;
-        into[to + 1] = word & -65536;
-        to += 2;
-      }
+      const [row, word] = [(lane >> 2) + 8 * (i & 1), (lane & 3) + 4 * (i >> 1)];
+      readWord((a as Int32Array)[i]!, type, aWords, row * depth + each * word, 1);
     }
-  }
 }

@@ -744,8 +744,11 @@ export class Thread extends Task {
     isE4m3: boolean,
     site: number,
   ): void {
-    const whole = { aFrom: 0, bFrom: 0, bytes: swizzle, atOnce: false };
-    this.bring({ sums, a, b, begin, columns, swizzle, ...whole, isE4m3, site });
+    const form = { swizzle, turned: false, leading: 0, stride: 8 * swizzle };
+    this.bring({
+      ...{ sums, a: { ...a, ...form }, b: { ...b, ...form }, begin, columns },
+      ...{ type: isE4m3 ? 'e4m3' : 'bf16', bytes: swizzle, sign: 1, atOnce: false, site },
+    });
   }
 
   bring(factors: Factors): void {

@@ -8,6 +8,7 @@ import {
   ptxBytes,
 } from '../../../lang/ptx/index.js';
 import { type Compiled, onceForEachMode, pause, type SharedMemory } from '../compiled.js';
+import { factorOf } from '../factors.js';
 import { constants } from '../text.js';
 import { ptxArithmetic } from './arithmetic.js';
 import { Code, doubleBits, Instruction, type Layout, singleBits, type VariablePlace } from './code.js';
@@ -16,7 +17,6 @@ import { stepOf } from './late-steps.js';
 import { type Handler, memory } from './memory.js';
 import { Registers } from './registers.js';
 import { touchedSums } from './sums.js';
-import { factorsOf } from './tiles.js';
 import { together } from './together.js';
 import { values } from './values.js';
 
@@ -68,7 +68,7 @@ function compile(kernel: PtxKernel, isChecked: boolean): Compiled {
     '}',
     `return ${name};`,
   ].join('\n');
-  const named = { ...ptxArithmetic, factorsOf };
+  const named = { ...ptxArithmetic, factorOf };
   const run = new Function(...Object.keys(named), text)(...Object.values(named)) as Compiled['run'];
   return {
     ...{ module: kernel, run, isGenerator, ...code.named, text },

@@ -1,10 +1,11 @@
-/** Sums of products (wgmma) lie in registers: which instructions may touch them while a product is under way. */
+/** Sums of products (wgmma) lie in registers, and a factor may: which instructions may touch them while a product is under way. */
 import { type PtxInstruction, registersIn } from '../../../lang/ptx/index.js';
 import type { BasicBlock } from './flow.js';
 
-/** Products that may be adding to a register. `age` counts the groups committed behind theirs; -1 before theirs is. */
+/** Products that may be adding to a register, or reading it. `age` counts the groups committed behind theirs; -1 before theirs is. */
 interface Flight {
   readonly by: ReadonlySet<PtxInstruction>;
+  readonly isFactor: boolean;
   readonly age: number;
 }
 
@@ -21,7 +22,7 @@ export function shapeOf({ parts }: PtxInstruction): { readonly shape: string; re
   return { shape, columns: Number(/n(\d+)/.exec(shape)?.[1]) };
 }
 
-/** By instruction, the products whose sums it reads or writes, unless they have been awaited. */
+/** By instruction, the products whose sums it reads or writes, or whose factor it writes, unless they have been awaited. */
 export function touchedSums(
   blocks: readonly BasicBlock[],
 ): ReadonlyMap<PtxInstruction, ReadonlySet<PtxInstruction>> {
@@ -47,9 +48,15 @@ function step(
   const [to, from] = operands;
   if (parts[0] === 'wgmma') {
     if (isProduct(instruction))
-      for (const { name } of registersIn(to)) state.set(name, { by: new Set([instruction]), age: -1 });
+      for (const [operand, isFactor] of [
+        [from, true],
+        [to, false],
+      ] as const)
+        for (const { name } of operand?.kind === 'list' ? registersIn(operand) : [])
+          state.set(name, { by: new Set([instruction]), isFactor, age: -1 });
     else if (parts[1] === 'commit_group')
-      for (const [name, { by, age }] of state) state.set(name, { by, age: Math.min(age + 1, oldest) });
+      for (const [name, { age, ...flight }] of state)
+        state.set(name, { ...flight, age: Math.min(age + 1, oldest) });
     else if (parts[1] === 'wait_group' && to?.kind === 'integer')
       for (const [name, { age }] of state) if (age >= to.value) state.delete(name);
     return;
@@ -57,23 +64,27 @@ function step(
   // A compiler moves sums from register to register at any time.
   if (parts[0] === 'mov' && to?.kind === 'register' && from?.kind === 'register') {
     const moved = state.get(from.name);
-    if (moved === undefined) state.delete(to.name);
+    if (moved === undefined || moved.isFactor) state.delete(to.name);
     else state.set(to.name, moved);
     return;
   }
-  const by = operands.flatMap(registersIn).flatMap(({ name }) => [...(state.get(name)?.by ?? [])]);
+  const written = to?.kind === 'address' ? [] : registersIn(to).map(({ name }) => name);
+  const by = operands.flatMap(registersIn).flatMap(({ name }) => {
+    const flight = state.get(name);
+    return flight === undefined || (flight.isFactor && !written.includes(name)) ? [] : [...flight.by];
+  });
   if (by.length > 0) touched.set(instruction, new Set([...(touched.get(instruction) ?? []), ...by]));
 }
 
 /** Adds what another way brings; whether that is new. */
 function join(into: State, from: State): boolean {
   let changed = false;
-  for (const [name, { by, age }] of from) {
+  for (const [name, { by, isFactor, age }] of from) {
     const known = into.get(name);
     const all = new Set([...(known?.by ?? []), ...by]);
     const least = Math.min(known?.age ?? oldest, age);
     if (known !== undefined && all.size === known.by.size && least === known.age) continue;
-    into.set(name, { by: all, age: least });
+    into.set(name, { by: all, isFactor: isFactor && known?.isFactor !== false, age: least });
     changed = true;
   }
   return changed;

@@ -1,7 +1,7 @@
 /** Tiles: boxes of tensors (TMA), products of a warp group (wgmma), and the shared memory of other blocks of a cluster. */
 
-import type { SimBuffer } from '../memory.js';
-import type { Factors } from '../products.js';
+import type { PtxOperand } from '../../../lang/ptx/index.js';
+import { elementTypes, isElementType } from '../factors.js';
 import { inCluster, mapped, windows } from './addresses.js';
 import { type Instruction, meet } from './code.js';
 import { placed, spot } from './memory.js';
@@ -49,72 +49,43 @@ export function wgmma(x: Instruction): void {
 /** The sums go to an array and back: a compiler may move them from register to register at any time. */
 function multiply(x: Instruction): void {
   const { shape, columns } = shapeOf(x.of);
-  x.ignore(/^(m64n\d+k\d+|e4m3)$/);
+  x.ignore(/^(m64n\d+k\d+|e4m3|e5m2|tf32)$/);
   x.types();
-  const type = x.of.parts.at(-1);
-  if (x.of.parts.at(-3) !== 'f32' || x.of.parts.at(-2) !== type || (type !== 'bf16' && type !== 'e4m3'))
-    x.refuse('only products of bf16 and of e4m3 that add up to f32 are simulated');
-  const [sums, a, b, adds, ...signs] = x.operands;
+  const [into, type, other] = x.of.parts.slice(-3);
+  if (!isElementType(type) || type !== other)
+    x.refuse('only products of bf16, f16, tf32, e4m3, e5m2, s8 and u8 with their own are simulated');
+  const { bytes, isInteger = false } = elementTypes[type];
+  if (into !== (isInteger ? 's32' : 'f32')) x.refuse('sums are of f32, or of s32 where integers are added');
+  const [sums, a, b, adds, ...how] = x.operands;
   if (sums?.kind !== 'list' || sums.elements.length !== columns / 2)
     x.refuse(`the sums of ${columns} columns are ${columns / 2} registers`);
-  if (a?.kind === 'list') x.refuse('both factors must lie in shared memory');
-  const plain = signs.every((sign, i) => sign.kind === 'integer' && sign.value === (i < 2 ? 1n : 0n));
-  if (a === undefined || b === undefined || adds === undefined || !plain)
-    x.refuse('factors are neither negated nor turned');
+  if (a === undefined || b === undefined || adds === undefined) x.refuse('a factor is missing');
+  const numbers = how.map((one) =>
+    one.kind === 'integer' ? Number(one.value) : x.refuse('numbers must stand there'),
+  );
+  const [left = 1, right = 1] = numbers;
+  // Of a factor in registers nothing says whether it is turned.
+  const [turnedA, turnedB] = a.kind === 'list' ? [0, numbers[2]] : numbers.slice(2);
+  if (bytes !== 2 && (turnedA || turnedB)) x.refuse('factors of other than 16 bits are not turned');
   const array = x.simple(x.code.sumsOf(x.of), 'q');
+  const held = isInteger ? x.simple(`new Int32Array(${array}.buffer)`, 'q') : array;
   sums.elements.forEach((sum, i) => {
-    x.code.line(`${array}[${i}] = ${x.single(sum)};`);
+    x.code.line(`${held}[${i}] = ${isInteger ? x.word(sum) : x.single(sum)};`);
   });
-  const factors = [...x.pair(a), ...x.pair(b)].join(', ');
-  const form = `${columns}, ${type === 'e4m3'}, ${x.site}`;
-  x.code.line(`t.bring(factorsOf(shared0, ${array}, ${factors}, !(${x.predicate(adds)}), ${form}));`);
+  const factor = (of: PtxOperand, turned: number | undefined): string =>
+    of.kind === 'list'
+      ? `Int32Array.of(${of.elements.map((one) => x.word(one))})`
+      : `factorOf(shared0, ${x.pair(of)}, ${turned === 1})`;
+  if (a.kind === 'list' && a.elements.length !== 4) x.refuse('a factor in registers is four of them');
+  const form = `columns: ${columns}, type: '${type}', bytes: 32, sign: ${left * right}, atOnce: true, site: ${x.site}`;
+  x.code.line(
+    `t.bring({ sums: ${array}, a: ${factor(a, turnedA)}, b: ${factor(b, turnedB)}, begin: !(${x.predicate(adds)}), ${form} });`,
+  );
   meet(x, { key: `wgmma ${shape}`, multiplies: true }, '-1', []);
   sums.elements.forEach((sum, i) => {
-    x.setSingle(sum, `${array}[${i}]`);
+    if (isInteger) x.setWord(sum, `${held}[${i}]`);
+    else x.setSingle(sum, `${held}[${i}]`);
   });
-}
-
-/** By the two bits at the top of a descriptor. */
-const swizzles = [0, 128, 64, 32] as const;
-
-/** The upper word of a descriptor whose tile is K-major, and where 8 rows of as many bytes as the swizzle are one piece. */
-const isPlain = (high: number, swizzle: number): boolean =>
-  swizzles[high >>> 30] === swizzle && (high & 0x3fff) << 4 === 8 * swizzle && (high & 0xe0000) === 0;
-
-export function factorsOf(
-  shared: SimBuffer,
-  sums: Float32Array,
-  aLow: number,
-  aHigh: number,
-  bLow: number,
-  bHigh: number,
-  begin: boolean,
-  columns: number,
-  isE4m3: boolean,
-  site: number,
-): Factors {
-  const swizzle = swizzles[aHigh >>> 30]!;
-  if (swizzle === 0 || !isPlain(aHigh, swizzle) || !isPlain(bHigh, swizzle))
-    throw new Error(
-      'the descriptors of a product (wgmma) must be of tiles with one swizzle, whose rows follow each other: others are not simulated',
-    );
-  const [aAt, bAt] = [(aLow & 0x3fff) << 4, (bLow & 0x3fff) << 4];
-  const [aFrom, bFrom] = [aAt % swizzle, bAt % swizzle];
-  // One literal, for each lane makes one for each product.
-  return {
-    a: { buffer: shared, offset: aAt - aFrom },
-    aFrom,
-    b: { buffer: shared, offset: bAt - bFrom },
-    bFrom,
-    bytes: 32,
-    sums,
-    begin,
-    columns,
-    swizzle,
-    atOnce: true,
-    isE4m3,
-    site,
-  };
 }
 
 /** A warp group takes registers or gives them away. */

@@ -1,8 +1,9 @@
 /** Instructions with which threads go elsewhere, meet others, wait, copy beside themselves, or end. */
 import { dealMatrices, matrixWords, multiplyMatrices, operations, shuffles } from '../../../lang/index.js';
 import { type PtxInstruction, type PtxOperand, ptxBytes } from '../../../lang/ptx/index.js';
-import { e4m3ToF32, f16ToF32 } from '../../index.js';
+import { f16ToF32 } from '../../index.js';
 import { pause } from '../compiled.js';
+import { type Element, elementTypes, isElementType } from '../factors.js';
 import { bringing, type LaneMeeting, word } from '../lanes.js';
 import { type Instruction, meet } from './code.js';
 import { type Handler, placed, scopeOf, spaceOf, spot } from './memory.js';
@@ -322,20 +323,8 @@ function gatherRows(words: Int32Array, first: number, count: number, turned: boo
     }
 }
 
-interface Bytes {
-  readonly isInteger: boolean;
-  read(byte: number): number;
-}
-
-const bytes: Readonly<Record<string, Bytes>> = {
-  e4m3: { isInteger: false, read: e4m3ToF32 },
-  e5m2: { isInteger: false, read: (byte) => f16ToF32(byte << 8) },
-  s8: { isInteger: true, read: (byte) => (byte << 24) >> 24 },
-  u8: { isInteger: true, read: (byte) => byte },
-};
-
 /** sum += a · bᵀ of 16 × 32 and 8 × 32 bytes, four in a register; floats are rounded at every step. The result replaces the first four words. */
-function multiplyBytes(words: Int32Array, first: number, { isInteger, read }: Bytes): void {
+function multiplyBytes(words: Int32Array, first: number, { isInteger, read }: Element): void {
   const brought = words.slice(matrixWords * first, matrixWords * (first + 32));
   const sums = new Float32Array(brought.buffer);
   const byte = (row: number, register: number, n: number): number =>
@@ -358,7 +347,9 @@ function mma(x: Instruction): void {
   const shape = x.among('m16n8k32', 'm16n8k16', 'm16n8k8');
   const [type = '', sums] = x.of.parts.slice(-2);
   x.types();
-  const ofBytes = shape === 'm16n8k32' && x.of.parts.at(-3) === type ? bytes[type] : undefined;
+  const known = isElementType(type) ? elementTypes[type] : undefined;
+  const ofBytes =
+    shape === 'm16n8k32' && x.of.parts.at(-3) === type && known?.bytes === 1 ? known : undefined;
   const ofHalves = (type === 'bf16' || type === 'f16') && shape !== 'm16n8k32' && shape !== null;
   if (sums !== (ofBytes?.isInteger ? 's32' : 'f32') || (!ofHalves && ofBytes === undefined))
     x.refuse('only products of bf16, f16, e4m3 and e5m2 into f32, and of s8 and u8 into s32, are simulated');

@@ -1,6 +1,6 @@
 /** Boxes of tensors, products of warp groups and clusters, in PTX by hand. */
 import { describe, expect, test } from 'vitest';
-import { e4m3ToF32, f16ToF32, f32ToBf16 } from '../../../../src/gpu/index.js';
+import { e4m3ToF32, f16ToF32, f32ToBf16, f32ToE4m3, f32ToF16 } from '../../../../src/gpu/index.js';
 import { formatFinding, SimMachine } from '../../../../src/gpu/sim/index.js';
 import { tensorMap, tile } from '../../../../src/lang/index.js';
 import { ptx } from '../../../../src/lang/ptx/index.js';
@@ -180,6 +180,164 @@ READY:
   wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 1; add.f32 %f5, %f1, %f2; wgmma.wait_group.sync.aligned 0;`;
     const { findings } = await multiply(kernel.replace('wgmma.wait_group.sync.aligned 0;', second));
     expect(findings.map(formatFinding)).toEqual([]);
+  });
+});
+
+// Where each element lies is as PTX documents its canonical layouts: 64 × 16 words by 24 × 16 words, 32 bytes a row.
+describe('factors of a product', () => {
+  const swizzles: Readonly<Record<number, bigint>> = { 0: 0n, 128: 1n, 64: 2n, 32: 3n };
+  interface Form {
+    readonly swizzle: number;
+    readonly turned: boolean;
+    /** Bytes between atoms, along the pieces of a line and to the next eight lines. */
+    readonly near: number;
+    readonly far: number;
+  }
+  const exchanged = (swizzle: number, at: number): number =>
+    swizzle === 0 ? at : at ^ ((Math.floor(at / 128) % (swizzle / 16)) << 4);
+
+  /** The byte of an element of `size` bytes; `line` is a row, or turned a column. */
+  function placeOf({ swizzle, near, far }: Form, line: number, at: number): number {
+    const width = swizzle === 0 ? 16 : swizzle;
+    const within = width * (line % 8) + (at % width);
+    return exchanged(swizzle, Math.floor(line / 8) * far + Math.floor(at / width) * near + within);
+  }
+
+  function descriptor({ swizzle, turned, near, far }: Form, start: number): bigint {
+    const [leading, stride] = swizzle === 0 && turned ? [far, near] : [near, far];
+    const at = BigInt(start >> 4) | (BigInt(leading >> 4) << 16n);
+    return (swizzles[swizzle]! << 62n) | (BigInt(stride >> 4) << 32n) | at;
+  }
+
+  const numbers: Readonly<Record<string, { size: number; bits(value: number): number }>> = {
+    bf16: { size: 2, bits: f32ToBf16 },
+    f16: { size: 2, bits: f32ToF16 },
+    tf32: { size: 4, bits: (value) => new Int32Array(Float32Array.of(value).buffer)[0]! | 0x1abc },
+    e4m3: { size: 1, bits: f32ToE4m3 },
+    e5m2: { size: 1, bits: (value) => f32ToF16(value) >> 8 },
+    s8: { size: 1, bits: (value) => value & 255 },
+    u8: { size: 1, bits: (value) => (value + 4) & 255 },
+  };
+
+  async function multiply(type: string, a: Form | 'registers', b: Form, change = (text: string) => text) {
+    const { size, bits } = numbers[type]!;
+    const [depth, columns, isInteger] = [32 / size, 24, type === 's8' || type === 'u8'];
+    const value = (i: number): number => ((i * 7) % 9) - 4;
+    const image = new Uint8Array(32_768);
+    const put = (at: number, of: number): void => {
+      for (let i = 0; i < size; i++) image[at + i] = bits(of) >>> (8 * i);
+    };
+    const element = (form: Form, base: number, row: number, k: number, of: number): void =>
+      put(base + (form.turned ? placeOf(form, k, row * size) : placeOf(form, row, k * size)), of);
+    for (let row = 0; row < 64; row++)
+      for (let k = 0; k < depth; k++)
+        if (a !== 'registers') element(a, 0, row, k, value(row * 3 + k));
+        else {
+          // Four words a thread, behind the matrices.
+          const [word, byte] = [Math.floor((k * size) / 4), (k * size) % 4];
+          const thread = 32 * (row >> 4) + 4 * (row & 7) + (word & 3);
+          put(24_576 + 16 * thread + 4 * (((row >> 3) & 1) + 2 * (word >> 2)) + byte, value(row * 3 + k));
+        }
+    for (let row = 0; row < columns; row++)
+      for (let k = 0; k < depth; k++) element(b, 16_384, row, k, value(row + 5 * k));
+    const list = (name: string, n: number): string =>
+      `{${Array.from({ length: n }, (_, i) => `%${name}${i}`)}}`;
+    const sum = isInteger ? 'w' : 'f';
+    const turns = [...(a === 'registers' ? [] : [a]), b].map(({ turned }) => Number(turned));
+    const signs = isInteger ? '' : size === 2 ? `, -1, 1, ${turns}` : ', -1, 1';
+    const into = isInteger ? 's32' : 'f32';
+    const text = change(`.version 8.0
+.target sm_90a
+.address_size 64
+.shared .align 1024 .b8 tiles[32768];
+.visible .entry k(.param .u64 out, .param .u64 from, .param .u64 a, .param .u64 b)
+{
+  .reg .pred %p<3>; .reg .b32 %r<40>; .reg .b32 %w<12>; .reg .f32 %f<12>; .reg .b64 %rd<20>;
+  ld.param.u64 %rd1, [from]; ld.param.u64 %rd2, [out]; ld.param.u64 %rd3, [a]; ld.param.u64 %rd4, [b];
+  mov.u32 %r1, %tid.x; mov.u32 %r2, tiles; mul.wide.u32 %rd5, %r1, 16; add.s64 %rd6, %rd1, %rd5;
+  ld.global.v4.u32 ${list('r', 14).replace(/.*(%r10,%r11,%r12,%r13)/, '{$1')}, [%rd6+24576];
+  mov.u32 %r3, %r1;
+COPY: shl.b32 %r4, %r3, 4; cvt.u64.u32 %rd7, %r4; add.s64 %rd8, %rd1, %rd7; add.u32 %r5, %r2, %r4;
+  ld.global.v4.u32 {%r6, %r7, %r8, %r9}, [%rd8]; st.shared.v4.u32 [%r5], {%r6, %r7, %r8, %r9};
+  add.u32 %r3, %r3, 128; setp.lt.u32 %p1, %r3, 2048; @%p1 bra COPY;
+  fence.proxy.async.shared::cta;
+  bar.sync 0;
+  setp.ne.u32 %p2, %r2, 99999;
+  ${Array.from({ length: 12 }, (_, i) => (isInteger ? `mov.u32 %w${i}, 1;` : `mov.f32 %f${i}, 0f3F800000;`)).join(' ')}
+  wgmma.fence.sync.aligned;
+  wgmma.mma_async.sync.aligned.m64n24k${depth}.${into}.${type}.${type} ${list(sum, 12)}, ${a === 'registers' ? '{%r10, %r11, %r12, %r13}' : '%rd3'}, %rd4, %p2${signs};
+  wgmma.commit_group.sync.aligned;
+  wgmma.wait_group.sync.aligned 0;
+  mul.wide.u32 %rd9, %r1, 48; add.s64 %rd9, %rd2, %rd9;
+  ${[0, 4, 8].map((i) => `st.global.v4.b32 [%rd9+${4 * i}], {${[0, 1, 2, 3].map((n) => `%${sum}${i + n}`)}};`).join(' ')}
+  ret;
+}
+`);
+    const machine = SimMachine.create({ ranks: 1, mode: 'checked', seed: '5' });
+    const device = machine.device(0);
+    const stream = device.createStream();
+    const [from, out] = [device.allocate(32_768, 'from'), device.allocateWindow(128 * 48, 'out')];
+    stream.copyIn(from.address, image);
+    const kernel = ptx(text, 'k.ptx').kernel('k', { params: ['out', 'from', 'a', 'b'] });
+    const launcher = (await device.load(kernel)).launcher({ grid: 1, block: 128, rank: 0 });
+    launcher.set('out', out.address);
+    launcher.set('from', from.address);
+    launcher.set('a', a === 'registers' ? 0n : descriptor(a, 0));
+    launcher.set('b', descriptor(b, 16_384));
+    launcher.launch(stream);
+    const bytes = (await stream.copyOut(out.address, 128 * 48)).slice().buffer;
+    const sums = isInteger ? [...new Int32Array(bytes)] : [...new Float32Array(bytes)];
+    const shift = type === 'u8' ? 4 : 0;
+    const expected = sums.map((_, i) => {
+      const [thread, n] = [Math.floor(i / 12), i % 12];
+      const row = 16 * (thread >> 5) + ((thread & 31) >> 2) + 8 * ((n >> 1) & 1);
+      const column = 8 * (n >> 2) + 2 * (thread & 3) + (n & 1);
+      let total = 1;
+      for (let k = 0; k < depth; k++)
+        total += (isInteger ? 1 : -1) * (value(row * 3 + k) + shift) * (value(column + 5 * k) + shift);
+      return total;
+    });
+    return { sums, expected, findings: machine.findings.map(formatFinding) };
+  }
+
+  const along = (swizzle: number): Form => ({ swizzle, turned: false, near: 16, far: 8 * swizzle });
+  const plain = { swizzle: 0, turned: false, near: 1024, far: 128 };
+  /** 64 rows, of which a line has as many as the swizzle; sixteen lines. */
+  const turned = (swizzle: number): Form => ({ swizzle, turned: true, near: 16 * swizzle, far: 8 * swizzle });
+  const forms: readonly (readonly [string, Form | 'registers', Form])[] = [
+    ...Object.keys(numbers).map((type) => [type, 'registers', along(128)] as const),
+    ...Object.keys(numbers).map((type) => [type, along(64), along(32)] as const),
+    ...(['bf16', 'e4m3'] as const).map((type) => [type, plain, plain] as const),
+    ...[32, 64, 128].map((swizzle) => ['f16', turned(swizzle), turned(swizzle)] as const),
+    ['bf16', 'registers', turned(64)],
+    [
+      'bf16',
+      { ...plain, turned: true, near: 128, far: 1024 },
+      { ...plain, turned: true, near: 128, far: 1024 },
+    ],
+    ['bf16', { ...along(128), far: 2048 }, along(128)],
+  ];
+  test.each(forms)('%s, %j by %j', async (type, a, b) => {
+    const { sums, expected, findings } = await multiply(type, a, b);
+    expect(findings).toEqual([]);
+    expect(sums).toEqual(expected);
+  });
+
+  test('are not changed in registers before they are read', async () => {
+    const wait = 'wgmma.wait_group.sync.aligned 0;';
+    const early = (line: string) =>
+      multiply('bf16', 'registers', along(128), (text) => text.replace(wait, `${line} ${wait}`));
+    expect((await early('add.u32 %r10, %r10, 1;')).findings[0]).toContain('still under way');
+    expect((await early('add.u32 %r14, %r10, 1;')).findings).toEqual([]);
+  });
+
+  test('are seen behind a proxy fence alone', async () => {
+    for (const b of [turned(128), plain]) {
+      const { findings } = await multiply('bf16', turned(64), b, (text) =>
+        text.replace('fence.proxy.async.shared::cta;', ''),
+      );
+      expect(findings.some((one) => one.startsWith('Data race'))).toBe(true);
+    }
   });
 });
 
