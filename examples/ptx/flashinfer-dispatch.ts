@@ -12,10 +12,26 @@
  *     nvcc -ptx -arch=sm_90 -std=c++17 -lineinfo --expt-relaxed-constexpr -Iinclude -Icsrc/nv_internal -Icsrc/nv_internal/include dispatch.cu
  *     npx heddle check --ptx dispatch.ptx --host flashinfer-dispatch.ts --seeds 20
  */
-import { type PtxHost, type SimMachine, WrongResult } from 'heddle/check';
+import { everyRank, type PtxHost, struct, WrongResult } from 'heddle/check';
 
 const [ranks, tokens, bytes] = [2, 3, 128];
-const [counts, rows] = [256, 512]; // in a window, behind the flags
+
+const Payloads = struct({ of: ['pointer', 6] });
+const DispatchKernelPointers = struct({
+  src_data_ptrs: Payloads,
+  recv_buffers: [Payloads, 64],
+  payload_bytes_per_token: ['i32', 6],
+  completion_flags: ['pointer', 64],
+  flag_val: 'pointer',
+  send_counters: 'pointer',
+  recv_counters: ['pointer', 64],
+  local_token_counter: 'pointer',
+  topk_target_ranks: 'pointer',
+  topk_send_indices: 'pointer',
+  eplb_local_stats: 'pointer',
+  eplb_gathered_stats: ['pointer', 64],
+  active_rank_mask: ['u64', 1],
+});
 
 const host: PtxHost = (kernels) => {
   const prepare = kernels.kernel('moeA2APrepareDispatchKernel', {
@@ -25,65 +41,37 @@ const host: PtxHost = (kernels) => {
     params: ['ids', 'ptrs', 'payloads', 'most', 'tokens', 'rank', 'ranks', 'experts', 'stats', 'pdl'],
     sharedBytes: 64,
   });
-  async function run(machine: SimMachine) {
-    const all = Array.from({ length: ranks }, (_, rank) => machine.device(rank));
-    const windows = all.map(
-      (device) => device.allocateWindow(rows + ranks * tokens * bytes, 'window').address,
-    );
-    const starts = await Promise.all(
-      all.map(async (device, rank) => {
-        const stream = device.createStream();
-        const buffer = (name: string, content: Uint8Array) => {
-          const { address } = device.allocate(content.length, name);
-          stream.copyIn(address, content);
-          return address;
-        };
-        const zeros = (words: number) => new Uint8Array(4 * words);
-        const experts = Int32Array.from({ length: 8 * tokens }, (_, i) => (5 * i + rank) % 16);
-        const ids = buffer('ids', new Uint8Array(experts.buffer));
-        const [sent, done, flag] = [
-          buffer('sent', zeros(ranks)),
-          buffer('done', zeros(1)),
-          buffer('flag', zeros(1)),
-        ];
-        const ptrs = new DataView(new ArrayBuffer(4736)); // DispatchKernelPointers
-        const put = (at: number, address: number) => ptrs.setBigUint64(at, BigInt(address), true);
-        ptrs.setInt32(3120, bytes, true);
-        const own = {
-          0: buffer('rows', new Uint8Array(tokens * bytes).fill(rank + 1)),
-          3656: flag,
-          3664: sent,
-          4184: done,
-        };
-        const routes = {
-          4192: buffer('targets', zeros(8 * tokens)),
-          4200: buffer('places', zeros(8 * tokens)),
-        };
-        for (const [at, address] of Object.entries({ ...own, ...routes })) put(Number(at), address);
-        for (const [r, at] of windows.entries()) {
-          put(48 + 48 * r, at + rows);
-          put(3144 + 8 * r, at);
-          put(3672 + 8 * r, at + counts);
-        }
-        const first = (await device.load(prepare)).launcher({ grid: 1, block: ranks, rank });
-        for (const [name, value] of Object.entries({ sent, done, ranks, flag, pdl: 0 }))
-          first.set(name, value);
-        const second = (await device.load(dispatch)).launcher({ grid: tokens, block: 64, rank });
-        second.setBytes('ptrs', new Uint8Array(ptrs.buffer));
-        const numbers = { payloads: 1, most: tokens, tokens, rank, ranks, experts: 16, stats: 0, pdl: 0 };
-        for (const [name, value] of Object.entries({ ids, ...numbers })) second.set(name, value);
-        await stream.synchronize();
-        return async () => {
-          first.launch(stream);
-          second.launch(stream);
-          const got = await stream.copyOut(windows[rank]! + rows, ranks * tokens * bytes);
-          if (got.some((byte, i) => byte !== Math.floor(i / (tokens * bytes)) + 1))
-            throw new WrongResult('a row is missing');
-        };
-      }),
-    );
-    await Promise.all(starts.map((start) => start()));
-  }
-  return [{ name: 'two ranks', ranks, run }];
+  return [
+    everyRank('two ranks', { ranks }, async (host) => {
+      const { rank } = host;
+      const flags = await host.windows('flags', 'u32', ranks);
+      const counts = await host.windows('counts', 'i32', ranks);
+      const rows = await host.windows('rows', 'u8', ranks * tokens * bytes);
+      const zeros = (name: string, count: number) => host.buffer(name, 'i32', new Array(count).fill(0));
+      const experts = Array.from({ length: 8 * tokens }, (_, i) => (5 * i + rank) % 16);
+      const ids = host.buffer('ids', 'i32', experts);
+      const own = host.buffer('own rows', 'u8', new Array(tokens * bytes).fill(rank + 1));
+      const [sent, done, flag] = [zeros('sent', ranks), zeros('done', 1), zeros('flag', 1)];
+      const ptrs = DispatchKernelPointers.of({
+        src_data_ptrs: { of: [own] },
+        recv_buffers: rows.map((at) => ({ of: [at] })),
+        payload_bytes_per_token: [bytes],
+        completion_flags: flags,
+        flag_val: flag,
+        send_counters: sent,
+        recv_counters: counts,
+        local_token_counter: done,
+        topk_target_ranks: zeros('targets', 8 * tokens),
+        topk_send_indices: zeros('places', 8 * tokens),
+      });
+      await host.meet();
+      host.launch(prepare, { grid: 1, block: ranks }, { sent, done, ranks, flag, pdl: 0 });
+      const numbers = { payloads: 1, most: tokens, tokens, rank, ranks, experts: 16, stats: 0, pdl: 0 };
+      host.launch(dispatch, { grid: tokens, block: 64 }, { ids, ptrs, ...numbers });
+      const got = await host.read(rows[rank]!);
+      if (got.some((byte, i) => byte !== Math.floor(i / (tokens * bytes)) + 1))
+        throw new WrongResult('a row is missing');
+    }),
+  ];
 };
 export default host;

@@ -171,6 +171,12 @@ export const withArguments = {
   effectsOf: call(lang.effectsOf, kernel.ir()),
 
   configuration: call(checking.configuration, 'fuzz', { ranks: 1 }, async () => {}),
+  everyRank: call(checking.everyRank, 'fuzz', { ranks: 1 }, async () => {}),
+  struct: call(
+    checking.struct,
+    { to: ['pointer', 8], part: checking.struct({ count: 'u32' }) },
+    { align: 16 },
+  ),
 
   'CudaDevice.open': call(cuda.CudaDevice.open, 0),
   canAddress: call(cuda.canAddress, 0, 1),

@@ -215,9 +215,12 @@ export class SimDevice implements Device {
 
   load(module: IrModule): Promise<Program>;
   load(module: PtxKernel): Promise<PtxProgram>;
-  async load<M extends KernelModule>(
-    module: M,
-  ): Promise<{ module: M; launcher(shape: PtxLaunchShape): SimLauncher }> {
+  async load<M extends KernelModule>(module: M) {
+    return this.program(module);
+  }
+
+  /** What `load` resolves with, at once. */
+  program<M extends KernelModule>(module: M): { module: M; launcher(shape: PtxLaunchShape): SimLauncher } {
     this.#requireLive();
     requireObject('module', module);
     if (!isPtx(module)) requireModule('module', module);

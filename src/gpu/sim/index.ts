@@ -2,7 +2,13 @@ export type { TraceEntry } from './blocks.js';
 export { isPtx, type KernelModule } from './compiled.js';
 export type { AccessReport, Finding, Mend, Site, StaleRead } from './detector/detector.js';
 export { inWordsOf } from './detector/words.js';
-export type { PtxExtent, PtxLauncher, PtxLaunchShape, PtxProgram as LoadedPtx } from './device.js';
+export type {
+  PtxExtent,
+  PtxLauncher,
+  PtxLaunchShape,
+  PtxProgram as LoadedPtx,
+  SimDevice,
+} from './device.js';
 export { findingKey, formatFinding } from './findings.js';
 export type { HostProgram } from './host-threads.js';
 export { type MachineOptions, type MachineStatistics, SimMachine } from './machine.js';

@@ -27,13 +27,22 @@ export function configuration(
   machine: OwnMachine,
   program: (world: World) => Promise<unknown>,
 ): CheckConfiguration {
-  requireObject('machine', machine, 'an object: { ranks: 2 }');
   requireFunction('program', program);
+  return programOfRanks(name, machine, program);
+}
+
+/** A configuration whose every rank runs `program`. */
+export function programOfRanks(
+  name: string,
+  machine: OwnMachine,
+  program: (world: World, sim: SimMachine) => Promise<unknown>,
+): CheckConfiguration {
+  requireObject('machine', machine, 'an object: { ranks: 2 }');
   const made: CheckConfiguration = {
     ...machine,
     name,
     run: async (sim: SimMachine) => {
-      await World.local({ ranks: machine.ranks, device: 'sim', sim }, program);
+      await World.local({ ranks: machine.ranks, device: 'sim', sim }, (world) => program(world, sim));
       requireLaunch(sim);
     },
   };
