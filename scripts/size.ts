@@ -14,10 +14,10 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 10_900,
-  gpu: 19_980,
+  gpu: 19_990,
   net: 11_250,
   moe: 18_990,
-  verify: 6_610,
+  verify: 6_930,
   tools: 7_710,
   cli: 2_690,
 };
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 79_310 },
+  { name: 'src', files: sources('src'), ceiling: 79_630 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_180 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_310 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_460 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 32_990 },
+  ...{ name: 'docs and README', ceiling: 33_160 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
