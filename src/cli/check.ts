@@ -100,7 +100,7 @@ const define = (command: Command) =>
     .option('--json', 'print the report as JSON')
     .option(
       '--ptx <file>',
-      'instead of Heddle’s kernels, those of a file of PTX; without --host: list them, and what would be refused',
+      'instead of Heddle’s kernels, those of a file of PTX, or of several, a.ptx,b.ptx; without --host: list them, and what would be refused',
     )
     .option('--host <file>', 'the module that says how the kernels of --ptx are launched')
     .addHelpText(

@@ -244,7 +244,7 @@ export class SimDevice implements Device {
     const addressOf = (name: string): number => {
       const found = this.#globals.get(variables.find((one) => one.name === name)!);
       if (found === undefined)
-        throw new HeddleError('HEDDLE_PTX', `'${name}' is no variable of ${kernel.module.file}`);
+        throw new HeddleError('HEDDLE_PTX', `'${name}' is no variable of ${kernel.name}’s files`);
       return found.address;
     };
     const fresh = variables.filter((variable) => !this.#globals.has(variable));

@@ -22,7 +22,7 @@ import type { Random } from './random.js';
 
 /** The part of a product that a lane brings; the lanes of a warp agree on all but the sums. */
 export interface Factors {
-  /** Those of integers are the same bits. */
+  /** Sums of integers lie there as their bits. */
   readonly sums: Float32Array;
   /** The lane's words of the warp's rows, where they lie in registers. */
   readonly a: Factor | Int32Array;

@@ -7,6 +7,7 @@ import {
   type PtxModule,
   type PtxOperand,
   type PtxSymbol,
+  placeOfLine,
 } from './module.js';
 
 /** What a copy of a function calls its registers and symbols. */
@@ -39,10 +40,10 @@ export function withCalls(module: PtxModule, of: PtxFunction): PtxFunction {
       }
       const { name } = called.callee;
       if (above.includes(name))
-        throw new PtxError(`${module.file}:${one.line}`, `'${name}' calls itself, which is not simulated`);
+        throw new PtxError(placeOfLine(module, one.line), `'${name}' calls itself, which is not simulated`);
       if (++copies > mostCalls)
         throw new PtxError(
-          `${module.file}:${one.line}`,
+          placeOfLine(module, one.line),
           `functions are called more than ${mostCalls} times in all`,
         );
       const suffix = `@${copies}`;
@@ -107,7 +108,7 @@ function calledBy(module: PtxModule, { operands, line }: PtxInstruction) {
     values.length !== parameters.length ||
     !values.every((value): value is PtxSymbol => value.kind === 'symbol')
   )
-    throw new PtxError(`${module.file}:${line}`, `'${callee.name}' takes ${parameters.length} variables`);
+    throw new PtxError(placeOfLine(module, line), `'${callee.name}' takes ${parameters.length} variables`);
   return { callee, parameters: parameters.map((one, i) => [one.name, values[i]!.name] as const) };
 }
 

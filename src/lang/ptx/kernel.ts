@@ -5,7 +5,15 @@ import { mostShared } from '../shared.js';
 import type { Layout } from '../types.js';
 import { withCalls } from './calls.js';
 import { demangled } from './demangle.js';
-import { PtxError, type PtxFunction, type PtxModule, type PtxVariable, ptxBytes } from './module.js';
+import {
+  PtxError,
+  type PtxFunction,
+  type PtxModule,
+  type PtxText,
+  type PtxVariable,
+  placeOfLine,
+  ptxBytes,
+} from './module.js';
 import { parsePtx } from './parse.js';
 
 export interface PtxParameter {
@@ -65,9 +73,9 @@ export interface PtxProgram {
 const mostThreads = 1024;
 const mostCluster = 16;
 
-/** Reads the text of a PTX file. `file` is how findings call it. */
-export function ptx(text: string, file?: string): PtxProgram {
-  const module = parsePtx(text, file);
+/** Reads the text of a PTX file, which findings call `file`; or of several, which call each other's functions. */
+export function ptx(text: string | readonly PtxText[], file = 'kernel.ptx'): PtxProgram {
+  const module = parsePtx(typeof text === 'string' ? [{ file, text }] : text);
   const entries = [...module.functions.values()].filter(({ isEntry }) => isEntry).map(({ name }) => name);
   return {
     module,
@@ -101,7 +109,7 @@ function kernelOf(
     throw new ArgumentError('rankParameter', rankParameter, `one of ${names.join(', ')}`);
   let end = 0;
   const params = entry.params.map(({ type, align, bytes, line }, i): PtxParameter => {
-    if (bytes === null) throw new PtxError(`${module.file}:${line}`, 'a parameter must say how long it is');
+    if (bytes === null) throw new PtxError(placeOfLine(module, line), 'a parameter must say how long it is');
     const offset = Math.ceil(end / align) * align;
     end = offset + bytes;
     return { name: names[i]!, offset, bytes, type: bytes === ptxBytes[type] && type !== 'b8' ? type : null };

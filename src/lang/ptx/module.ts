@@ -1,4 +1,4 @@
-/** A file of PTX, read: what is declared in it, and the instructions of its functions, each with its lines. */
+/** Files of PTX, read: what is declared in them, and the instructions of its functions, each with its lines. */
 import { HeddleError } from '../../base/errors.js';
 
 /** PTX that cannot be read, or has something that the simulated machine does not know. Names the line. */
@@ -115,7 +115,7 @@ export interface PtxInstruction {
   readonly parts: readonly string[];
   readonly guard: PtxGuard | null;
   readonly operands: readonly PtxOperand[];
-  /** The line in the PTX, from 1. */
+  /** The line in the module, from 1. */
   readonly line: number;
   /** The place in the source, as `.loc` says. */
   readonly source: PtxLocation | null;
@@ -147,14 +147,27 @@ export interface PtxFunction {
   readonly line: number;
 }
 
-export interface PtxModule {
-  /** Its name in findings: 'kernel.ptx'. */
+/** A file of PTX, by its name in findings: 'kernel.ptx'. */
+export interface PtxText {
   readonly file: string;
+  readonly text: string;
+}
+
+export interface PtxModule {
+  /** The names of its files, and the line of the module with which each begins, from 0. */
+  readonly files: readonly { readonly file: string; readonly first: number }[];
   readonly version: string;
   readonly target: string;
   /** Files by their numbers. */
   readonly sources: ReadonlyMap<number, string>;
   readonly variables: readonly PtxVariable[];
   readonly functions: ReadonlyMap<string, PtxFunction>;
+  /** The lines of all files, one behind the other. */
   readonly lines: readonly string[];
+}
+
+/** 'kernel.ptx:107' */
+export function placeOfLine({ files }: PtxModule, line: number): string {
+  const { file, first } = files.findLast((one) => one.first < line)!;
+  return `${file}:${line - first}`;
 }

@@ -1,5 +1,5 @@
 /** Text of PTX to a module. It reads every instruction there may be; what the machine knows of them, src/gpu/sim says. */
-import { requireText } from '../../base/errors.js';
+import { requireArray, requireText } from '../../base/errors.js';
 import {
   isPtxType,
   type PtxFloat,
@@ -13,6 +13,7 @@ import {
   type PtxRegister,
   type PtxSpace,
   type PtxSymbol,
+  type PtxText,
   type PtxType,
   type PtxVariable,
   ptxBytes,
@@ -28,19 +29,48 @@ function withoutEnd(text: string): string {
   return end < 0 || /[^\0\s]/.test(text.slice(end)) ? text : text.slice(0, end);
 }
 
-/** Reads PTX. `file` is how errors and findings call it. */
-export function parsePtx(given: string, file = 'kernel.ptx'): PtxModule {
-  const text = withoutEnd(requireText('text', given));
-  const tokens = new Tokens(text, requireText('file', file));
-  const sources = new Map<number, string>();
-  const variables: PtxVariable[] = [];
-  const functions = new Map<string, PtxFunction>();
+/** The module of some files, while they are read. */
+interface Reading {
+  readonly files: { readonly file: string; readonly first: number }[];
+  version: string;
+  target: string;
+  readonly sources: Map<number, string>;
+  readonly variables: Map<string, PtxVariable>;
+  readonly functions: Map<string, PtxFunction>;
+  readonly lines: string[];
+  /** What no other file may define again. */
+  readonly strong: Set<string>;
+}
+
+/** Reads files of PTX into one module, in which each finds what the others define for all. */
+export function parsePtx(files: readonly PtxText[]): PtxModule {
+  const module: Reading = {
+    ...{ files: [], version: '', target: '', sources: new Map(), lines: [], strong: new Set() },
+    ...{ variables: new Map(), functions: new Map() },
+  };
+  requireArray('files', files, 'the texts of files');
+  for (const { file, text } of files)
+    readFile(module, withoutEnd(requireText('text', text)), requireText('file', file));
+  return { ...module, variables: [...module.variables.values()] };
+}
+
+function readFile(module: Reading, text: string, file: string): void {
+  const { sources, lines } = module;
+  const tokens = new Tokens(text, file, lines.length);
+  const suffix = module.files.length === 0 ? '' : `@${file}`;
+  const firstSource = suffix === '' ? 0 : 1 + Math.max(0, ...sources.keys());
+  /** What is this file's alone, by what it is called here. */
+  const own = new Map<string, string>();
+  /** Symbols that are none of a function. */
+  const symbols: { name: string }[] = [];
   let version = '';
-  let target = '';
+  module.files.push({ file, first: lines.length });
+  for (const line of text.split('\n')) lines.push(line);
 
   while (tokens.next !== '') directive();
   if (version === '') throw tokens.error("this is no PTX: it has no '.version'");
-  return { file, version, target, sources, variables, functions, lines: text.split('\n') };
+  module.version ||= version;
+  for (const symbol of symbols) symbol.name = own.get(symbol.name) ?? symbol.name;
 
   function directive(): void {
     switch (tokens.next) {
@@ -50,7 +80,7 @@ export function parsePtx(given: string, file = 'kernel.ptx'): PtxModule {
         return;
       case '.target':
         tokens.take();
-        target = tokens.take();
+        module.target = tokens.take();
         while (tokens.accept(',')) tokens.take();
         return;
       case '.address_size':
@@ -75,14 +105,32 @@ export function parsePtx(given: string, file = 'kernel.ptx'): PtxModule {
   function source(line: string): void {
     const [, number, path] = /^\.file\s+(\d+)\s+"([^"]*)"/.exec(line) ?? [];
     if (path === undefined) throw tokens.error(`'${line}' names no file`);
-    sources.set(Number(number), path);
+    sources.set(firstSource + Number(number), path);
   }
 
   function definition(): void {
-    while (linkage.has(tokens.next)) tokens.take();
-    if (tokens.next === '.entry' || tokens.next === '.func') oneFunction();
-    else if (spaces.has(tokens.next)) variables.push(...variableList());
+    let linked = '';
+    while (linkage.has(tokens.next)) linked = tokens.take();
+    if (tokens.next === '.entry' || tokens.next === '.func') {
+      const found = oneFunction();
+      if (found !== null) define(module.functions, found, linked);
+    } else if (spaces.has(tokens.next))
+      for (const one of variableList()) define(module.variables, one, linked);
     else throw tokens.error(`'${tokens.next}' is nothing that a module may have`);
+  }
+
+  function define<T extends PtxFunction | PtxVariable>(all: Map<string, T>, one: T, linked: string): void {
+    const { name } = one;
+    // A file that declares what another defines; but of dynamic shared memory there is no more.
+    if (linked === '.extern' && !('bytes' in one && one.space === 'shared')) return;
+    if (linked === '') {
+      own.set(name, name + suffix);
+      all.set(name + suffix, { ...one, name: name + suffix });
+    } else if (linked === '.visible') {
+      if (module.strong.has(name)) throw tokens.error(`'${name}' has been defined before`);
+      module.strong.add(name);
+      all.set(name, one);
+    } else if (!all.has(name)) all.set(name, one);
   }
 
   /** `.shared .align 16 .b8 name[64];`, and more of the same type behind commas. */
@@ -119,7 +167,7 @@ export function parsePtx(given: string, file = 'kernel.ptx'): PtxModule {
   }
 
   function variable({ space, type, align, elements }: Declared): PtxVariable {
-    const { line } = tokens;
+    const line = tokens.moduleLine;
     const name = tokens.take();
     const extents: (number | null)[] = [];
     while (tokens.accept('[')) {
@@ -158,7 +206,7 @@ export function parsePtx(given: string, file = 'kernel.ptx'): PtxModule {
   }
 
   function constant(): PtxInteger | PtxFloat | PtxSymbol {
-    const operand = operandsOf(tokens, null).operand();
+    const operand = operandsOf(tokens, null, (symbol) => symbols.push(symbol)).operand();
     if (operand.kind === 'integer' || operand.kind === 'float' || operand.kind === 'symbol') return operand;
     throw tokens.error('a constant must stand here');
   }
@@ -175,10 +223,11 @@ export function parsePtx(given: string, file = 'kernel.ptx'): PtxModule {
     return params;
   }
 
-  function oneFunction(): void {
+  /** Null where it is defined elsewhere. */
+  function oneFunction(): PtxFunction | null {
     const isEntry = tokens.take() === '.entry';
     const returns = tokens.next === '(' ? parameters() : [];
-    const { line } = tokens;
+    const line = tokens.moduleLine;
     const name = tokens.take();
     const params = tokens.next === '(' ? parameters() : [];
     let maxThreads: number | null = null;
@@ -198,10 +247,9 @@ export function parsePtx(given: string, file = 'kernel.ptx'): PtxModule {
       else if (directive !== '.noreturn' && directive !== '.explicitcluster')
         throw tokens.error(`'${directive}' is not known of a function`);
     }
-    // Declared here, and defined elsewhere.
-    if (tokens.accept(';')) return;
-    const body = readBody(tokens, variableList);
-    functions.set(name, { name, isEntry, params, returns, ...body, maxThreads, cluster, line });
+    if (tokens.accept(';')) return null;
+    const body = readBody(tokens, firstSource, variableList, (symbol) => symbols.push(symbol));
+    return { name, isEntry, params, returns, ...body, maxThreads, cluster, line };
   }
 }
 
@@ -224,7 +272,12 @@ interface Scope {
 
 type Found = Pick<PtxFunction, 'variables' | 'instructions' | 'labels' | 'tables'>;
 
-function readBody(tokens: Tokens, variables: () => PtxVariable[]): Found {
+function readBody(
+  tokens: Tokens,
+  firstSource: number,
+  variables: () => PtxVariable[],
+  outside: (symbol: { name: string }) => void,
+): Found {
   const found: PtxVariable[] = [];
   const instructions: PtxInstruction[] = [];
   const labels = new Map<string, number>();
@@ -242,6 +295,7 @@ function readBody(tokens: Tokens, variables: () => PtxVariable[]): Found {
     let at: Scope | null = scope;
     while (at !== null && !at.names.has(operand.name)) at = at.parent;
     if (at !== null) operand.name = at.names.get(operand.name)!;
+    else outside(operand);
   }
   return { variables: found, instructions, labels, tables };
 
@@ -292,15 +346,20 @@ function readBody(tokens: Tokens, variables: () => PtxVariable[]): Found {
     const inlinedAt =
       ofFile === undefined || Number.isNaN(ofFile)
         ? null
-        : (located.get(at) ?? { file: ofFile, line: ofRow!, column: ofColumn!, inlinedAt: null });
+        : (located.get(at) ?? {
+            file: firstSource + ofFile,
+            line: ofRow!,
+            column: ofColumn!,
+            inlinedAt: null,
+          });
     // Line 0 is nobody's: what was moved there keeps the line before.
     if (row === 0) return;
-    source = { file: file!, line: row!, column: column!, inlinedAt };
+    source = { file: firstSource + file!, line: row!, column: column!, inlinedAt };
     located.set(`${file} ${row} ${column}`, source);
   }
 
   function statement(scope: Scope): void {
-    const { line } = tokens;
+    const line = tokens.moduleLine;
     const operands = operandsOf(tokens, scope, (operand) => named.push({ operand, scope }));
     let guard: PtxGuard | null = null;
     if (tokens.accept('@')) {

@@ -1,12 +1,12 @@
 /** The place where an instruction of PTX was written. */
-import type { PtxInstruction, PtxLocation, PtxModule } from './module.js';
+import { type PtxInstruction, type PtxLocation, type PtxModule, placeOfLine } from './module.js';
 
 /** The line of the source and, beside the instruction, its line in the PTX; without a source that alone. */
 export function writtenAs(
   module: PtxModule,
   { line, source }: PtxInstruction,
 ): { readonly where: string; readonly text: string } {
-  const place = `${module.file}:${line}`;
+  const place = placeOfLine(module, line);
   const written = (module.lines[line - 1] ?? '').trim().replace(/\s+/g, ' ');
   if (source === null) return { where: place, text: written };
   return { where: placeIn(source, module.sources), text: `${written} (${place})` };

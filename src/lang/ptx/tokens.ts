@@ -15,11 +15,14 @@ export class Tokens {
   #start = 0;
   #depth = 0;
   readonly #text: string;
-  readonly file: string;
 
-  constructor(text: string, file: string) {
+  /** `first`: the lines of the module that are before this file. */
+  constructor(
+    text: string,
+    readonly file: string,
+    readonly first: number,
+  ) {
     this.#text = text;
-    this.file = file;
     this.#read();
   }
 
@@ -53,6 +56,11 @@ export class Tokens {
     const skipped = found[0];
     for (let at = skipped.indexOf('\n'); at >= 0; at = skipped.indexOf('\n', at + 1)) this.line++;
     this.#at = blank.lastIndex;
+  }
+
+  /** The line of the module. */
+  get moduleLine(): number {
+    return this.first + this.line;
   }
 
   take(): string {

@@ -12,12 +12,12 @@ export type PtxHost = (kernels: PtxProgram) => readonly CheckConfiguration[];
 
 export async function ptxSubject(ptxFile: string, hostFile: string): Promise<CheckSubject> {
   const host = await importHost(hostFile);
-  const program = ptx(readText(ptxFile), basename(ptxFile));
+  const program = programOf(ptxFile);
   const configurations: unknown = await ranBy(hostFile, () => host(program));
   if (!Array.isArray(configurations))
     throw new ArgumentError(`what ${hostFile} gives`, configurations, 'a list of configurations');
   return {
-    name: basename(ptxFile, '.ptx'),
+    name: basename(ptxFile.split(',')[0]!, '.ptx'),
     kernels: program.kernels,
     configurations: configurations.map(thatLaunches),
   };
@@ -39,7 +39,7 @@ export interface PtxContents {
 
 export function ptxContents(file: string): PtxContents {
   const started = performance.now();
-  const program = ptx(readText(file), basename(file));
+  const program = programOf(file);
   const seconds = Math.round(performance.now() - started) / 1000;
   return { entries: program.kernels.map((name) => entryOf(program, name)), seconds };
 }
@@ -64,6 +64,10 @@ function thatLaunches(configuration: CheckConfiguration): CheckConfiguration {
   };
   return { ...configuration, run };
 }
+
+/** The program of one file, or of several with commas between them. */
+const programOf = (files: string): PtxProgram =>
+  ptx(files.split(',').map((file) => ({ file: basename(file), text: readText(file) })));
 
 function readText(path: string): string {
   try {

@@ -10,6 +10,7 @@ import {
   type PtxOperand,
   type PtxRegister,
   type PtxType,
+  placeOfLine,
   ptxBytes,
   registersIn,
   writtenAs,
@@ -203,7 +204,7 @@ export class Instruction {
 
   refuse(why: string): never {
     throw new PtxError(
-      `${this.code.kernel.module.file}:${this.of.line}`,
+      placeOfLine(this.code.kernel.module, this.of.line),
       `the simulated machine does not have '${this.#parts.join('.')}': ${why}`,
     );
   }
@@ -260,7 +261,7 @@ export class Instruction {
       case 'symbol': {
         if (operand.name === 'WARP_SZ') return ['32', '0'];
         const place = this.code.layout.places.get(operand.name);
-        if (place === undefined) this.refuse(`'${operand.name}' is declared nowhere`);
+        if (place === undefined) this.refuse(`'${operand.name}' is defined in no file that was read`);
         if (place.space === 'global') return [String(operand.offset), `(args[${3 + place.number}])`];
         return [String(place.offset + operand.offset), '0'];
       }

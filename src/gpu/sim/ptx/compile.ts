@@ -5,6 +5,7 @@ import {
   type PtxInstruction,
   type PtxKernel,
   type PtxVariable,
+  placeOfLine,
   ptxBytes,
 } from '../../../lang/ptx/index.js';
 import { type Compiled, onceForEachMode, pause, type SharedMemory } from '../compiled.js';
@@ -40,7 +41,7 @@ export const globalsOf = ({ module, entry }: PtxKernel): PtxVariable[] =>
   [...module.variables, ...entry.variables].filter(({ space }) => space === 'global' || space === 'const');
 
 function compile(kernel: PtxKernel, isChecked: boolean): Compiled {
-  const flow = flowOf(kernel.entry, kernel.module.file);
+  const flow = flowOf(kernel);
   const layout = layOut(kernel);
   const registers = new Registers();
   // This text is thrown away: printing it shows `registers` how each register is used.
@@ -90,7 +91,7 @@ export function refusedIn(kernel: PtxKernel): PtxError[] {
     }
   };
   trying(() => {
-    const flow = flowOf(kernel.entry, kernel.module.file);
+    const flow = flowOf(kernel);
     print(new Code(kernel, true, flow, layOut(kernel), new Registers(), stepOf), trying);
   });
   return [...found.values()];
@@ -127,13 +128,13 @@ function layOut(kernel: PtxKernel): Layout {
   }
   if (end > mostShared)
     throw new PtxError(
-      module.file,
+      placeOfLine(module, entry.line),
       `${kernel.name} has ${end} bytes of shared memory; a block has at most ${mostShared}`,
     );
   let localBytes = 0;
   for (const { name, space, align, bytes, line } of entry.variables) {
     if (space !== 'local' && space !== 'param') continue;
-    if (bytes === null) throw new PtxError(`${module.file}:${line}`, 'local memory must say how long it is');
+    if (bytes === null) throw new PtxError(placeOfLine(module, line), 'local memory must say how long it is');
     const offset = Math.ceil(localBytes / align) * align;
     places.set(name, { space: 'local', offset });
     localBytes = offset + bytes;

@@ -1,5 +1,11 @@
 /** The control flow of PTX, which is jumps, in JavaScript, which has none: a switch in a loop, with a case for each basic block. */
-import { PtxError, type PtxFunction, type PtxInstruction, type PtxOperand } from '../../../lang/ptx/index.js';
+import {
+  PtxError,
+  type PtxInstruction,
+  type PtxKernel,
+  type PtxOperand,
+  placeOfLine,
+} from '../../../lang/ptx/index.js';
 
 export interface BasicBlock {
   readonly instructions: readonly PtxInstruction[];
@@ -16,7 +22,8 @@ export interface Flow {
 const jumps: ReadonlySet<string> = new Set(['bra', 'brx', 'ret', 'exit']);
 
 /** Cuts a function where control may come from elsewhere, or go elsewhere. */
-export function flowOf({ instructions, labels, tables }: PtxFunction, file: string): Flow {
+export function flowOf({ entry, module }: PtxKernel): Flow {
+  const { instructions, labels, tables } = entry;
   const starts = new Set([0, ...labels.values()]);
   for (const [i, { parts }] of instructions.entries()) if (jumps.has(parts[0]!)) starts.add(i + 1);
   const order = [...starts].sort((a, b) => a - b).filter((start) => start < instructions.length);
@@ -25,7 +32,7 @@ export function flowOf({ instructions, labels, tables }: PtxFunction, file: stri
     operand?.kind === 'symbol' ? operand.name : '';
   const targetsOf = ({ parts: [name], operands, guard, line }: PtxInstruction): readonly number[] => {
     const refuse = (why: string): never => {
-      throw new PtxError(`${file}:${line}`, why);
+      throw new PtxError(placeOfLine(module, line), why);
     };
     if (name !== 'bra' && name !== 'brx') return [];
     const to = name === 'bra' ? [symbol(operands[0])] : tables.get(symbol(operands[1]));

@@ -51,7 +51,7 @@ export function spot(
   const { base, offset } = operand;
   if (base.kind === 'symbol') {
     const place = x.code.layout.places.get(base.name);
-    if (place === undefined) x.refuse(`'${base.name}' is declared nowhere`);
+    if (place === undefined) x.refuse(`'${base.name}' is defined in no file that was read`);
     const at = (place.space === 'global' ? 0 : place.offset) + base.offset + offset;
     if (place.space !== 'global') return windowSpot(place.space, String(at));
     const buffer = x.simple(

@@ -88,7 +88,7 @@ function call(x: Instruction): void {
   const [name, given] = x.operands.slice(at);
   const own = name?.kind === 'symbol' && given?.kind === 'list' ? name.name : '';
   if (given?.kind !== 'list' || (own !== 'vprintf' && own !== '__assertfail'))
-    x.refuse('a function is called whose body is not in this file, or by its address');
+    x.refuse('a function is called whose body is in no file that was read, or by its address');
   const read = (operand: PtxOperand | undefined): string => {
     if (operand?.kind !== 'symbol') x.refuse('its operands must be parameters');
     const { buffer, offset } = spot(

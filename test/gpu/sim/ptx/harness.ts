@@ -38,7 +38,7 @@ export interface Ran {
 }
 
 /** Runs `k` on one rank; gives what it wrote to `out`. */
-export async function run(text: string, shape: Shape = {}): Promise<Ran> {
+export async function run(text: Parameters<typeof ptx>[0], shape: Shape = {}): Promise<Ran> {
   const { grid = 1, block = 1, mode = 'checked', seed = '0', bytes = 256, set = {}, options = {} } = shape;
   const { fills = 0, cooperative = false } = shape;
   const machine = SimMachine.create({ ranks: 1, mode, seed });

@@ -118,6 +118,57 @@ AGAIN: add.u32 %r2, %r2, 10; sub.u32 %r0, %r0, 1; setp.ne.u32 %p1, %r0, 0; @%p1 
     expect(findings.map(formatFinding).join()).toContain('mine.cu:3:5, inlined at mine.cu:9:1');
   });
 
+  describe('in another file', () => {
+    // Both have a table and a function of their own, by the same names.
+    const files = (change = '') => [
+      {
+        file: 'a.ptx',
+        text: fileOf(
+          `
+  { .param .b64 to; .param .b32 by; .param .b32 got; ld.global.u32 %r0, [own]; ld.global.u32 %r1, [table+4]; add.u32 %r0, %r0, %r1;
+    st.param.b64 [to], %out; st.param.b32 [by], %r0; call.uni (got), put, (to, by); ld.param.u32 %r2, [got]; }
+  ${change} st.global.u32 [%out+4], %r2;`,
+          {
+            declarations: `.extern .global .align 4 .u32 table[2]; .global .u32 own = 3; .func same() { trap; }
+.extern .func (.param .b32 r) put(.param .b64 put_0, .param .b32 put_1);`,
+          },
+        ),
+      },
+      {
+        file: 'b.ptx',
+        text: `.version 8.0
+.target sm_90
+.address_size 64
+.visible .global .align 4 .u32 table[2] = {10, 20}; .global .u32 own = 5; .global .u64 at = generic(own);
+.func (.param .b32 r) same(.param .b32 x)
+{ .reg .b32 %r<3>; .reg .b64 %a; ld.param.u32 %r0, [x]; ld.global.u64 %a, [at]; ld.u32 %r1, [%a]; mul.lo.u32 %r2, %r0, %r1; st.param.b32 [r], %r2; ret; }
+.visible .func (.param .b32 r) put(.param .b64 put_0, .param .b32 put_1)
+{ .reg .b64 %rd<2>; .reg .b32 %r<2>; .param .b32 x; .param .b32 y;
+  ld.param.u64 %rd0, [put_0]; ld.param.u32 %r0, [put_1]; st.param.b32 [x], %r0; call.uni (y), same, (x); ld.param.u32 %r1, [y];
+  st.global.u32 [%rd0], %r1; st.param.b32 [r], %r0; ret; }`,
+      },
+    ];
+
+    test('its variables are found, and each file keeps its own', async () => {
+      for (const mode of ['fast', 'checked'] as const) {
+        const { words, findings } = await run(files(), { mode });
+        expect(findings.map(formatFinding)).toEqual([]);
+        expect([...words.slice(0, 2)]).toEqual([115, 23]);
+      }
+    });
+
+    test('a finding names the line of its file', async () => {
+      const { findings } = await run(files('ld.global.u32 %r3, [%out];'), { block: 2 });
+      expect(findings.map(formatFinding).join()).toMatch(/b\.ptx:10 .*a\.ptx:14 /s);
+    });
+
+    test('is not defined twice', () => {
+      expect(() => ptx([...files(), { ...files()[1]!, file: 'c.ptx' }])).toThrow(
+        "c.ptx:4: 'table' has been defined before",
+      );
+    });
+  });
+
   test.each([
     ['itself', '.func f() { call.uni f; ret; }', 'call.uni f;', "'f' calls itself"],
     [
@@ -126,7 +177,7 @@ AGAIN: add.u32 %r2, %r2, 10; sub.u32 %r0, %r0, 1; setp.ne.u32 %p1, %r0, 0; @%p1 
       'call.uni %rd1, proto; proto: .callprototype _ (.param .b32 _);',
       'by its address',
     ],
-    ['that is elsewhere', '.extern .func f;', 'call.uni f;', 'whose body is not in this file'],
+    ['that is elsewhere', '.extern .func f;', 'call.uni f;', 'whose body is in no file that was read'],
     ['with too little', sum, '{ .param .b32 c; call.uni (c), twice, (); }', "'twice' takes 2 variables"],
   ])('one that calls %s is refused', async (_, declarations, body, message) => {
     await expect(run(fileOf(body, { declarations }))).rejects.toThrow(message);
