@@ -13,8 +13,8 @@ interface Part {
 
 const ceilings = {
   base: 1_090,
-  lang: 10_900,
-  gpu: 19_990,
+  lang: 10_990,
+  gpu: 20_000,
   net: 11_250,
   moe: 18_990,
   verify: 6_930,
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 79_630 },
+  { name: 'src', files: sources('src'), ceiling: 79_730 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_180 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_460 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_510 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 33_160 },
+  ...{ name: 'docs and README', ceiling: 33_190 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
