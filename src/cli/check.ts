@@ -13,6 +13,7 @@ import {
   Trace,
 } from '../gpu/sim/index.js';
 import {
+  type Cause,
   type CheckOptions,
   type CheckProgress,
   type CheckReport,
@@ -27,6 +28,7 @@ import {
   ptxSubject,
   subjectsNamed,
 } from '../verify/check/index.js';
+import { github, knownFrom, sarif } from './check-formats.js';
 import { type Command, type FlagsOf, Option } from './commander.js';
 import { integerFrom, isModule, requireOutputFile } from './options.js';
 import { progressOn } from './progress.js';
@@ -98,6 +100,20 @@ const define = (command: Command) =>
       rules,
     )
     .option('--json', 'print the report as JSON')
+    .addOption(
+      new Option(
+        '--format <name>',
+        'print annotations of GitHub’s workflows, at the lines of the source, or SARIF, in place of the report',
+      )
+        .choices(['github', 'sarif'])
+        .conflicts(['json', 'list', 'replay']),
+    )
+    .addOption(
+      new Option(
+        '--baseline <file>',
+        'a report of --json: what it has is known, and neither printed nor counted',
+      ).conflicts(['list', 'replay']),
+    )
     .option(
       '--ptx <file>',
       'instead of Heddle’s kernels, those of a file of PTX, or of several, a.ptx,b.ptx; without --host: list them, and what would be refused',
@@ -110,7 +126,7 @@ A module of your own exports kernels, and what 'configuration' of heddle/check m
 program of a rank. TypeScript is loaded as it is.
 
 Exit code: 0 when nothing was found or refused and every mutant was caught, otherwise 1; what GPUs order today though PTX's
-memory model does not ('by the letter') counts only with --letter; 2 for a mistake in the arguments.
+memory model does not ('by the letter') counts only with --letter, and what --baseline has does not count; 2 for a mistake in the arguments.
 
 Examples:
   $ heddle check
@@ -123,7 +139,8 @@ Examples:
   $ heddle check --replay 'push, 3 ranks/priority-17'
   $ heddle check ./mine.ts --replay 'ring of 3/random-4' --trace ring.json
   $ heddle check --ptx all-reduce.ptx
-  $ heddle check --ptx all-reduce.ptx --host all-reduce.ts --mutants`,
+  $ heddle check --ptx all-reduce.ptx --host all-reduce.ts --mutants
+  $ heddle check --ptx all-reduce.ptx --host all-reduce.ts --baseline known.json --format github`,
     );
 
 export const register = (command: Command) =>
@@ -229,6 +246,8 @@ export async function runCheck(
   only: readonly string[],
   options: Options,
 ): Promise<{ readonly text: string; readonly clean: boolean }> {
+  const { baseline, letter = false } = options;
+  const unknown = baseline === undefined ? (causes: readonly Cause[]) => causes : knownFrom(baseline);
   const started = performance.now();
   const say = progressOn(process.stderr);
   const progress = ({ phase, done, total, what, findings }: CheckProgress): void => {
@@ -250,15 +269,25 @@ export async function runCheck(
   });
   say(null);
   const seconds = Math.round((performance.now() - started) / 100) / 10;
-  const { races, byTheLetter } = kindsOf(report);
-  const wrong = races + (options.letter === true ? byTheLetter : 0);
+  const causes = unknown(report.causes);
+  const { races, byTheLetter } = kindsOf(causes);
+  const wrong = races + (letter ? byTheLetter : 0);
   const clean = wrong === 0 && report.mutants.survivors.length === 0;
   const steps = stepsOf(trace);
   if (options.trace !== undefined)
     writeOutput(options.trace, JSON.stringify(chromeTrace(scheduleTimeline(steps, report.findings))));
+  const sources = subjects.flatMap((subject) => subject.sources ?? []);
+  if (options.format === 'sarif')
+    return { text: `${JSON.stringify(sarif({ causes, sources, letter }), null, 2)}\n`, clean };
+  const annotations = options.format === 'github' ? github({ causes, sources, letter }) : null;
   if (options.json !== true)
-    return { text: [...prints, render(report, options, { seconds, clean, steps })].join('\n'), clean };
-  const { kernels, configurations, schedules, findings, causes, mutants } = report;
+    return {
+      text: [...prints, render({ ...report, causes }, options, { seconds, clean, steps, annotations })].join(
+        '\n',
+      ),
+      clean,
+    };
+  const { kernels, configurations, schedules, findings, mutants } = report;
   const printed = {
     ...{ kernels, configurations, schedules, findings, mutants, seconds },
     causes: causes.map((cause) => ({
@@ -279,13 +308,19 @@ function stepsOf(trace: Trace | null): readonly Step[] {
 function render(
   report: CheckReport,
   options: Options,
-  found: { readonly seconds: number; readonly clean: boolean; readonly steps: readonly Step[] },
+  found: {
+    readonly seconds: number;
+    readonly clean: boolean;
+    readonly steps: readonly Step[];
+    /** Lines in place of the causes. */
+    readonly annotations: readonly string[] | null;
+  },
 ): string {
-  const { seconds, clean, steps } = found;
+  const { seconds, clean, steps, annotations } = found;
   const colour = process.stdout.isTTY ? styleText : (_: unknown, text: string) => text;
-  const { causes, findings, mutants } = report;
-  const lines: string[] = [];
-  for (const cause of causes) {
+  const { causes, mutants } = report;
+  const lines: string[] = [...(annotations ?? [])];
+  for (const cause of annotations === null ? causes : []) {
     lines.push(colour(cause.rules.length > 0 ? 'yellow' : 'red', formatCause(cause)), '');
     for (const finding of steps.length > 0 ? cause.findings : [])
       lines.push('  before it:', lastSteps(finding, steps), '');
@@ -293,14 +328,15 @@ function render(
   for (const { id, text } of mutants.survivors) {
     lines.push(colour('yellow', `Survivor: ${id}`), `    ${text}`, '');
   }
+  const findings = causes.flatMap((cause) => cause.findings).length;
+  const known = report.findings.length - findings;
   lines.push(
     `${counted(report.kernels.length, 'kernel')}, ${counted(report.configurations, 'configuration')}, ${counted(report.schedules, 'schedule')}: ${
-      findings.length === 0 ? 'no finding' : counted(findings.length, 'finding')
-    }`,
+      findings === 0 ? 'no finding' : counted(findings, 'finding')
+    }${known > 0 ? `, and ${known} known` : ''}`,
   );
-  const { races, byTheLetter } = kindsOf(report);
-  if (findings.length > races + byTheLetter)
-    lines.push(`They have ${counted(races + byTheLetter, 'cause')}.`);
+  const { races, byTheLetter } = kindsOf(causes);
+  if (findings > races + byTheLetter) lines.push(`They have ${counted(races + byTheLetter, 'cause')}.`);
   if (byTheLetter > 0)
     lines.push(
       `${counted(byTheLetter, 'cause')} by the letter of PTX alone, which GPUs order today (--letter)`,
@@ -316,7 +352,7 @@ function render(
   return `${lines.join('\n')}\n`;
 }
 
-function kindsOf({ causes }: CheckReport) {
+function kindsOf(causes: CheckReport['causes']) {
   const byTheLetter = causes.filter(({ rules }) => rules.length > 0).length;
   return { races: causes.length - byTheLetter, byTheLetter };
 }

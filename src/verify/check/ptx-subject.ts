@@ -20,6 +20,7 @@ export async function ptxSubject(ptxFile: string, hostFile: string): Promise<Che
     name: basename(ptxFile.split(',')[0]!, '.ptx'),
     kernels: program.kernels,
     configurations: configurations.map(thatLaunches),
+    sources: [...program.module.sources.values(), ptxFile],
   };
 }
 

@@ -31,6 +31,8 @@ export interface CheckSubject {
   /** Names of the kernels that its configurations run. */
   readonly kernels: readonly string[];
   readonly configurations: readonly CheckConfiguration[];
+  /** Paths of the files whose last parts findings name, where those are not paths themselves. */
+  readonly sources?: readonly string[];
 }
 
 /** The error of a configuration when the kernels ran and computed something else than they should. */
