@@ -19,7 +19,7 @@ const ceilings = {
   moe: 18_990,
   verify: 6_930,
   tools: 7_710,
-  cli: 2_690,
+  cli: 2_880,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 79_730 },
+  { name: 'src', files: sources('src'), ceiling: 79_920 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_180 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_510 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_610 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 33_190 },
+  ...{ name: 'docs and README', ceiling: 33_360 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
