@@ -42,6 +42,8 @@ const familyOption = () =>
     families.map(({ name }) => name),
   );
 
+const sustainedSaid = 'repeat each for two seconds without a pause; shows clock, cycles, watts and joules';
+
 /** The types that rows and weights may have. */
 const types = ['bf16', 'fp8'] as const;
 
@@ -219,10 +221,16 @@ const addGemm = (bench: Command) =>
 at the rate of plain loads in this run; 'cores', the tensor cores at their highest clock. 'of bound' is the larger bound divided by
 Heddle's time. TFLOP/s is Heddle's, and counts useful rows only. 'of cuBLAS' is the time of the fastest form of cuBLAS divided by
 Heddle's. cuBLAS finds its rows in order and leaves SwiGLU to others. GFLOP counts the rows
-that routes need, 'padded' how many more are multiplied because of Heddle's tiles: no row is read for them.`,
-      examples: ['gemm --rows 16,512', 'gemm --experts 64 --rows 16 --routes uniform --json'],
+that routes need, 'padded' how many more are multiplied because of Heddle's tiles: no row is read for them. With --sustained
+caches are warm and clocks those of steady work; cycles, watts and joules are of one launch of Heddle's.`,
+      examples: [
+        'gemm --rows 16,512',
+        'gemm --dtype fp8 --rows 2048 --sustained',
+        'gemm --experts 64 --rows 16 --routes uniform --json',
+      ],
     },
   )
+    .option('--sustained', sustainedSaid)
     .option('--experts <n>', 'experts of the rank (default: 16, simulated 2)', experts)
     .option('--rows <list>', 'rows an expert (default: 16,512, simulated 2)', listOfTokens)
     .addOption(choice('--dtype <type>', 'of rows and weights; fp8: e4m3 with scales', types, 'bf16'))
@@ -230,9 +238,9 @@ that routes need, 'padded' how many more are multiplied because of Heddle's tile
       choice('--routes <kind>', 'every expert gets as many; or they are drawn', ['even', 'uniform'], 'even'),
     )
     .action((flags) => {
-      const { profile, routes, dtype } = flags;
+      const { profile, routes, dtype, sustained } = flags;
       const plan = {
-        ...{ profile, routes, dtype, ...measuring(flags, 20) },
+        ...{ profile, routes, dtype, ...measuring(flags, 20), ...onlyGiven({ sustained }) },
         experts: flags.experts ?? usual(flags, 16, 2),
         rows: flags.rows ?? usual(flags, [16, 512], [2]),
       };
@@ -319,10 +327,17 @@ row is read for them.`,
       choice('--dtype <type>', 'of weights; fp8: e4m3 with scales, and rows travel as fp8', types, 'bf16'),
     )
     .option('--no-nccl', 'skip the run with NCCL’s exchange')
+    .option('--sustained', sustainedSaid)
     .action((flags) => {
-      const { profile, ep, nccl, family, dtype } = flags;
+      const { profile, ep, nccl, family, dtype, sustained } = flags;
       const plan = {
-        ...{ profile, ranks: ep, expertsHere: flags.experts ?? null, nccl, ...onlyGiven({ family }) },
+        ...{
+          profile,
+          ranks: ep,
+          expertsHere: flags.experts ?? null,
+          nccl,
+          ...onlyGiven({ family, sustained }),
+        },
         ...{ rows: dtype === 'fp8' ? dtype : flags.rows, weights: dtype, ...measuring(flags, 30) },
         tokens: flags.tokens ?? usual(flags, [1, 8, 32, 128, 512, 4096], [2]),
       };

@@ -125,6 +125,11 @@ describe('heddle bench experts', () => {
 });
 
 describe('heddle bench gemm', () => {
+  it('refuses sustained work where nothing tells energy and clock', async () => {
+    expect(await heddle(['bench', 'gemm', '--device', 'sim', '--sustained'])).toBe(2);
+    expect(err).toContain('--sustained is true; it must be left out: nothing here tells a GPU’s energy');
+  });
+
   it('tries the command on the simulator: what routes need, and what tiles add to it', async () => {
     const gemm = ['bench', 'gemm', '--profile', 'mixtral', '--device', 'sim', '--routes', 'uniform'];
     expect(await heddle([...gemm, '--experts', '3', '--rows', '5', '--json'])).toBe(0);

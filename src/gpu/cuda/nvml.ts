@@ -1,4 +1,4 @@
-/** NVML, the library behind nvidia-smi: which NVLinks a GPU has and where they lead. */
+/** NVML, the library behind nvidia-smi: which NVLinks a GPU has and where they lead, its clock and its energy. */
 import { type Address, type NativeFunction, openLibrary } from '../../base/native/index.js';
 import { createOut } from './driver.js';
 
@@ -16,6 +16,7 @@ export interface Links {
 const mostLinks = 18;
 /** The versions of NVLink by the number that NVML gives them. */
 const versions = [null, '1.0', '2.0', '2.2', '3.0', '3.1', '4.0', '5.0'] as const;
+const clockOfMultiprocessors = 1;
 const remoteIsGpu = 0;
 const remoteIsSwitch = 2;
 // nvmlPciInfo_t: a legacy id of 16 bytes, five words, then the bus id as text.
@@ -36,11 +37,15 @@ export function openNvml() {
     nvmlDeviceGetHandleByPciBusId_v2: ['i32', 'string', 'address'],
   });
   const {
+    nvmlDeviceGetTotalEnergyConsumption: energy,
+    nvmlDeviceGetClockInfo: clock,
     nvmlDeviceGetNvLinkState: state,
     nvmlDeviceGetNvLinkVersion: version,
     nvmlDeviceGetNvLinkRemoteDeviceType: remoteType,
     nvmlDeviceGetNvLinkRemotePciInfo_v2: remoteInfo,
   } = library.optional({
+    nvmlDeviceGetTotalEnergyConsumption: ['i32', 'address', 'address'],
+    nvmlDeviceGetClockInfo: ['i32', 'address', 'u32', 'address'],
     nvmlDeviceGetNvLinkState: perLink,
     nvmlDeviceGetNvLinkVersion: perLink,
     nvmlDeviceGetNvLinkRemoteDeviceType: perLink,
@@ -79,6 +84,17 @@ export function openNvml() {
         toGpus[peer] = (toGpus[peer] ?? 0) + 1;
       }
       return { active, version: linkVersion, toSwitch, toGpus };
+    },
+    /** What a GPU has consumed since its driver was loaded, and the clock of its multiprocessors now; null where it tells neither. */
+    meter(pciBusId: string) {
+      if (nvml.nvmlDeviceGetHandleByPciBusId_v2(pciBusId, out.address) !== 0) return null;
+      const device = out.number();
+      const joules = () => (energy?.(device, out.address) === 0 ? out.number() / 1000 : null);
+      const megahertz = () =>
+        clock?.(device, clockOfMultiprocessors, out.address) === 0 ? out.i32[0]! : null;
+      return joules() === null || megahertz() === null
+        ? null
+        : { joules: () => joules()!, megahertz: () => megahertz()! };
     },
     close: () => {
       nvml.nvmlShutdown();

@@ -1,6 +1,6 @@
 /** The common parts of the tables that benchmarks print. */
 import type { Column } from '../../base/table.js';
-import type { Unit } from './statistics.js';
+import type { Power, Spread, Unit } from './statistics.js';
 import type { Workload } from './workload.js';
 
 type Described = Pick<Workload, 'name' | 'hidden' | 'topK' | 'experts' | 'ranks'>;
@@ -30,3 +30,16 @@ export function number(value: number | null, digits?: number): string {
   if (digits !== undefined) return value.toFixed(value < 10 && digits === 0 ? 1 : digits);
   return value >= 1000 ? value.toFixed(0) : value >= 100 ? value.toFixed(1) : value.toFixed(2);
 }
+
+/** What sustained work takes of a GPU; no columns where it was not sustained. */
+export const powerColumns = <Of>(sustained: boolean, of: (point: Of) => Spread): readonly Column<Of>[] => {
+  const column = (head: string, name: keyof Power, digits: number): Column<Of> => ({
+    ...{ head, rate: true, cell: (point) => of(point).power?.[name].toFixed(digits) ?? '–' },
+  });
+  return sustained
+    ? [
+        ...[column('MHz', 'megahertz', 0), column('kcycles', 'kilocycles', 0)],
+        ...[column('W', 'watts', 0), column('J', 'joules', 4)],
+      ]
+    : [];
+};

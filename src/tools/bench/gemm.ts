@@ -23,7 +23,7 @@ import { type Layer, type MoeModel, profile, scaleBlock } from '../../moe/layer/
 import { compareClosely } from '../../verify/testing/index.js';
 import { mlpWeights } from '../../verify/trials/index.js';
 import { boundOf, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
-import { percent } from './columns.js';
+import { percent, powerColumns } from './columns.js';
 import { arrivedAt, type Rig, tensorsOf } from './inputs.js';
 import { inSmall } from './layer-data.js';
 import { type Bench, type Measuring, type Tell, wrongResult } from './run.js';
@@ -307,7 +307,7 @@ export const gemmBench: Bench<GemmBenchPlan, GemmPoint, GemmMembers, GemmLine> =
     const { hidden, inner } = modelFor(plan);
     return `${plan.profile}: hidden ${hidden}, inner ${inner}, ${plan.experts} experts of a rank, ${plan.dtype}`;
   },
-  columns: ({ unit }) => [
+  columns: ({ unit, plan }) => [
     { head: 'rows', cell: ({ rows }) => String(rows) },
     { head: 'GEMM', cell: ({ name }) => name },
     ...boundsColumns(({ bounds }: GemmLine) => bounds),
@@ -315,6 +315,7 @@ export const gemmBench: Bench<GemmBenchPlan, GemmPoint, GemmMembers, GemmLine> =
       head: `${form} ${unit}`,
       cell: ({ times }: GemmLine) => times[form]?.median.toFixed(1) ?? '–',
     })),
+    ...powerColumns(plan.sustained === true, ({ times }: GemmLine) => times.heddle!),
     { head: 'of bound', rate: true, cell: (line) => percent(boundOf(line.bounds) / ours(line)) },
     { head: 'TFLOP/s', rate: true, cell: (line) => (line.usefulFlops / ours(line) / 1e6).toFixed(0) },
     ...flopsColumns(({ usefulFlops, paddedFlops }: GemmLine) => ({

@@ -16,6 +16,8 @@ import { type Span, trace } from './trace.js';
 export interface Measuring {
   readonly device: 'cuda' | 'sim';
   readonly iterations: number;
+  /** Repeat without a pause what is measured, and say what it takes of a GPU. */
+  readonly sustained?: boolean;
   /** Also look at what is measured, launch by launch. */
   readonly trace?: boolean;
   /** Also measure NCCL, where it can be used. */
@@ -108,7 +110,10 @@ export async function measureOn<Plan extends Measuring, Point, Members extends o
   emit: (event: BenchEvent<Point, Members>) => void,
 ): Promise<void> {
   const { warmups, seed = 1 } = bench.setting(plan);
-  const timing = await createTiming(world, crew, plan.iterations, warmups);
+  const timing = await createTiming(world, crew, plan.iterations, {
+    before: warmups,
+    sustained: plan.sustained,
+  });
   const noise = createNoise(world.device, timing.stream, seed);
   await timing.stream.synchronize();
   const rig = { timing, noise };

@@ -1,8 +1,16 @@
 /** The arithmetic of the method: what becomes of the times that ranks measured. */
 import type { World } from '../../net/world/index.js';
 
-/** A spread of times, in the report's unit, and how many values it was made of. */
-export type Spread = Readonly<ReturnType<typeof spread>>;
+/** A spread of times, in the report's unit, and how many values it was made of; of sustained work also what it took of a GPU. */
+export type Spread = Readonly<ReturnType<typeof spread>> & { readonly power?: Power };
+
+/** The means over ranks while work lasted, and what one round of it took. */
+export interface Power {
+  readonly megahertz: number;
+  readonly watts: number;
+  readonly kilocycles: number;
+  readonly joules: number;
+}
 
 /** A round is over when its slowest rank is: per iteration, the maximum over ranks. */
 export function slowestRank(byRank: readonly ArrayLike<number>[]): number[] {

@@ -6,13 +6,16 @@
  * The alignment is a kernel: all ranks meet by flags, wait a moment in which the hosts enqueue the graphs, and meet
  * again. Without it the time would hold how much later one host launches than another. Ranks of several nodes have no
  * flags in common: there everything is enqueued twice, and the first time, in which ranks meet by what is measured, is not counted.
+ *
+ * Sustained, the graph is as long as it takes, and is repeated without a pause: clocks and power then are those of steady work.
  */
 
-import { RankLostError } from '../../base/errors.js';
+import { ArgumentError, RankLostError } from '../../base/errors.js';
+import { CudaDevice, openNvml } from '../../gpu/cuda/index.js';
 import type { Device, Graph, Stream } from '../../gpu/index.js';
 import type { World } from '../../net/world/index.js';
 import { createFlagBarrier, flagBarrierKernel } from '../../verify/kernels/index.js';
-import { perMillisecond, type Spread, slowest, spread } from './statistics.js';
+import { type Power, perMillisecond, type Spread, slowest, spread } from './statistics.js';
 
 /** The work that is enqueued for round n; steps that NCCL must see as groups of their own are separate. */
 export type Steps = readonly ((round: number) => void)[];
@@ -53,14 +56,30 @@ const timingOf = ({ kind, cacheBytes }: Device, iterations: number, before: numb
   pause: kind === 'cuda' ? 300 : 0,
 });
 
+type Meter = NonNullable<ReturnType<NonNullable<ReturnType<typeof openNvml>>['meter']>>;
+
+/** @throws ArgumentError where nothing tells energy and clock. */
+function meterOf(device: Device): Meter {
+  const meter = device instanceof CudaDevice ? openNvml()?.meter(device.gpu.pciBusId) : undefined;
+  if (meter == null)
+    throw new ArgumentError('sustained', true, 'left out: nothing here tells a GPU’s energy and clock');
+  return meter;
+}
+
 /** Microseconds that a rank waits for another before the measurement fails. */
 const limit = 20_000_000;
 
 export type Timing = Awaited<ReturnType<typeof createTiming>>;
 
-/** Every rank calls this. `before` is the number of iterations to warm up, which do not count. */
-export async function createTiming(world: World, crew: Crew, iterations: number, before = warmups) {
+/** Every rank calls this. `before` is the number of iterations to warm up, which do not count; `sustained`: what graphs hold is repeated for seconds. */
+export async function createTiming(
+  world: World,
+  crew: Crew,
+  iterations: number,
+  { before = warmups, sustained = false } = {},
+) {
   const { device } = world;
+  const meter = sustained ? meterOf(device) : null;
   const options = timingOf(device, iterations, before);
   const { l2Bytes, pause } = options;
   // Ranks of several nodes have none.
@@ -112,11 +131,49 @@ export async function createTiming(world: World, crew: Crew, iterations: number,
     return spread(await slowest(world, mine));
   }
 
+  /** What `steps` take when they are repeated without a pause: of the slowest rank, and what a GPU needs for it. */
+  async function lasting(steps: Steps, grouping: Grouping, meter: Meter): Promise<Spread> {
+    const repeated = async (graph: Graph, rounds: number, launches: number) => {
+      const heard: number[] = [];
+      const before = meter.joules();
+      const listen = setInterval(() => heard.push(meter.megahertz()), 20);
+      await aligned(() => {
+        stream.record(start);
+        for (let n = 0; n < launches; n++) graph.launch(stream);
+        stream.record(end);
+      });
+      clearInterval(listen);
+      const milliseconds = end.elapsedSince(start);
+      const megahertz = heard.reduce((a, b) => a + b, 0) / Math.max(1, heard.length);
+      const watts = (1000 * (meter.joules() - before)) / milliseconds;
+      return { each: milliseconds / (rounds * launches), watts, megahertz };
+    };
+    const short = await capture(4, steps, grouping);
+    const [first] = await slowest(world, Float64Array.of((await repeated(short, 4, 2)).each));
+    short.dispose();
+    // All ranks repeat as often. A graph of a tenth of a second needs no host in between.
+    const rounds = Math.max(1, Math.ceil(100 / first!));
+    const graph = await capture(rounds, steps, grouping);
+    await repeated(graph, rounds, 5);
+    const { each, watts, megahertz } = await repeated(graph, rounds, 20);
+    graph.dispose();
+    const microseconds = (await slowest(world, Float64Array.of(each)))[0]! * 1000;
+    const all = await world.allGather(new Uint8Array(Float64Array.of(watts, megahertz).buffer), 'power');
+    const mean = (at: number) =>
+      all.reduce((sum, own) => sum + new Float64Array(own.slice().buffer)[at]!, 0) / all.length;
+    const power: Power = {
+      ...{ watts: mean(0), megahertz: mean(1) },
+      ...{ kilocycles: (microseconds * mean(1)) / 1000, joules: (mean(0) * microseconds) / 1e6 },
+    };
+    return { ...spread([microseconds]), power };
+  }
+
   return {
     ...{ world, crew, options, stream, aligned, timed },
 
     /** The time of a round of `steps`, of which `rounds` are captured in a graph on all ranks. */
     async time(rounds: number, steps: Steps, grouping: Grouping = (body) => body()): Promise<Spread> {
+      if (meter !== null) return lasting(steps, grouping, meter);
       const graph = await capture(rounds, steps, grouping);
       const times = await timed(rounds, () => graph.launch(stream));
       graph.dispose();
