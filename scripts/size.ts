@@ -14,12 +14,12 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 10_990,
-  gpu: 20_000,
+  gpu: 20_020,
   net: 11_250,
   moe: 18_990,
   verify: 6_930,
-  tools: 7_710,
-  cli: 2_880,
+  tools: 7_810,
+  cli: 2_890,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 79_920 },
+  { name: 'src', files: sources('src'), ceiling: 80_050 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_180 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_610 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_620 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 33_360 },
+  ...{ name: 'docs and README', ceiling: 33_440 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
