@@ -1,11 +1,12 @@
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, realpathSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { Command } from '../../src/cli/commander.js';
 import { register, render } from '../../src/cli/doctor.js';
 import { listNics } from '../../src/net/fabric/index.js';
 import { libfabric } from '../../src/net/fabric/libfabric/bindings.js';
+import { isUp } from '../../src/net/fabric/libfabric/nics.js';
 import { nearestFirst } from '../../src/net/fabric/libfabric/provider.js';
 import { type Diagnosis, examineNics } from '../../src/tools/doctor/index.js';
 import { buildStandIn } from '../gpu/cuda/stand-in.js';
@@ -237,6 +238,12 @@ describe('network interfaces', () => {
         place: join(realpathSync(root), 'class/net/eth0/device'),
       },
     ]);
+    // As libfabric calls them; it knows some that the system does not.
+    const up = ['mlx5_0', 'mlx5_0-rdm', 'mlx5_1', 'mlx5_2', 'eth0', 'lo'].filter((name) => isUp(name, root));
+    expect(up).toEqual(['mlx5_0', 'mlx5_0-rdm', 'eth0']);
+    rmSync(join(root, 'class/infiniband/mlx5_0'), { recursive: true });
+    put('class/net/eth0/operstate', 'down\n');
+    expect(up.filter((name) => isUp(name, root))).toEqual([]);
   });
 
   it('are as near to a GPU as the tree of buses says: below its switch, below another, on another socket', () => {

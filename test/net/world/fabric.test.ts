@@ -1,11 +1,12 @@
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
-import { describe, expect, it } from 'vitest';
-import { ArgumentError, RankLostError } from '../../../src/base/errors.js';
+import { describe, expect, it, vi } from 'vitest';
+import { ArgumentError, RankLostError, UnavailableError } from '../../../src/base/errors.js';
 import { PeerLostError, type Region, TransferEngine } from '../../../src/net/fabric/index.js';
 import { connectFabric } from '../../../src/net/world/fabric.js';
 import { Launch } from '../../../src/net/world/launch.js';
 import { LocalCircle } from '../../../src/net/world/local-circle.js';
+import { overFabric } from '../../../src/net/world/proxy/network.js';
 import { describeOver, needing } from '../../needs.js';
 import { transpiled } from '../../tree.js';
 
@@ -108,6 +109,33 @@ describe('connectFabric', needing('tcp;ofi_rxm'), () => {
       expect(await fabric.share(engine.allocate(64))).toEqual({ remotes: [undefined], others: null });
       await expect(fabric.share(new Uint8Array(8) as unknown as Region)).rejects.toThrow(ArgumentError);
       await engine.close();
+    });
+  });
+});
+
+describe('a proxy whose writes fail', needing('tcp;ofi_rxm'), () => {
+  it.each([
+    ['blames the peer', undefined, RankLostError],
+    ['whose own NIC has fallen, blames its rank', { device: 'nic0' }, UnavailableError],
+  ] as const)('%s', async (_, fallen, blamed) => {
+    const device = vi.spyOn(TransferEngine.prototype, 'fallenDevice', 'get');
+    await LocalCircle.run(2, async (circle) => {
+      const raw = new Uint8Array(64);
+      const connect = overFabric({ provider: 'tcp;ofi_rxm', devices: ['lo'], timeoutMs: 300 });
+      const link = await connect(circle, { address: 0, nics: { kind: 'host', raw } });
+      if (circle.rank === 0) {
+        device.mockReturnValue(fallen as never);
+        link.network.write({ peer: 1, from: 0, to: 0, bytes: 8, tag: 1 });
+        const untilItEnds = () => {
+          while (!link.allCame()) link.progress();
+          link.progress();
+        };
+        expect(untilItEnds).toThrow(blamed);
+        device.mockRestore();
+      }
+      // Rank 1 does nothing for the write meanwhile.
+      await circle.barrier();
+      await link.close();
     });
   });
 });

@@ -4,6 +4,7 @@ import type { CoreOptions } from '../core/core.js';
 import { ImmediateQueue, ImmediateTable, tableFull } from '../core/immediates.js';
 import { controlWord } from '../core/shared.js';
 import { type EngineAddress, encodeAddress, machineId } from '../libfabric/address.js';
+import { isUp } from '../libfabric/nics.js';
 import type { FabricDevice } from '../libfabric/provider.js';
 import { Counter, ImmediateCounter } from './counters.js';
 import { callerDriver, type Driver, startWorker } from './driver.js';
@@ -42,6 +43,7 @@ export class TransferEngine implements Waitable {
   readonly #waiting = createWaiting(this);
   readonly #operations: Operations;
   readonly #memory: ReturnType<typeof createMemory>;
+  readonly #wereUp: readonly FabricDevice[];
   #closing: Promise<void> | null = null;
 
   /** Opens an engine. @throws UnavailableError when there is no libfabric or no usable provider. */
@@ -61,6 +63,7 @@ export class TransferEngine implements Waitable {
   private constructor(core: CoreOptions, { gpuMemory = false }: EngineOptions, driver: Driver) {
     this.driver = driver;
     this.devices = core.rails.map(({ device }) => device);
+    this.#wereUp = this.devices.filter(({ device }) => isUp(device));
     const { provider } = this.devices[0]!;
     const id = randomBytes(8).toString('hex');
     const { shard } = core;
@@ -207,6 +210,11 @@ export class TransferEngine implements Waitable {
     const moved = this.#closing === null && this.driver.progress();
     if (Atomics.load(this.#control, controlWord.immediatesLost) !== 0) this.broken ??= tableFull();
     return this.#operations.drain() || moved;
+  }
+
+  /** A device of its own that is gone, or has lost its link, since it was opened: then it is no peer that fails. @internal */
+  get fallenDevice(): FabricDevice | undefined {
+    return this.#wereUp.find(({ device }) => !isUp(device));
   }
 
   /** Operations that have not ended. */

@@ -36,6 +36,16 @@ export function distancesFrom(pciBusId: string, root = '/sys'): ReadonlyMap<stri
   return distances;
 }
 
+/** Whether the system knows this device of libfabric, an RDMA device or an ordinary interface, and says that it has a link. */
+export function isUp(device: string, root = '/sys'): boolean {
+  const names = [device, systemName(device)];
+  const rdma = rdmaDevices(join(root, 'class/infiniband')).find(({ name }) => names.includes(name));
+  return rdma?.up ?? text(join(root, 'class/net', device), 'operstate') === 'up';
+}
+
+/** The system's name of a device that libfabric names with a suffix behind a hyphen, as it does some. */
+export const systemName = (device: string): string => device.replace(/-[^-]*$/, '');
+
 function stepsBetween(from: string, to: string): number {
   const [a, b] = [from.split('/'), to.split('/')];
   let common = 0;

@@ -14,7 +14,7 @@ import {
   struct,
   txAttr,
 } from './bindings.js';
-import { distancesFrom } from './nics.js';
+import { distancesFrom, systemName } from './nics.js';
 import { shmRemedy, shmShortage } from './shm-space.js';
 
 /** The providers that Heddle knows how to drive, best first: `auto` takes the first that has a device. */
@@ -134,15 +134,12 @@ function pick(
 
 const notLoopback = (name: string): boolean => name !== 'lo';
 
-/**
- * The names, nearest to the PCI address `near` first; in their order if nothing is known. libfabric names a NIC as
- * the system does, sometimes with a suffix behind a hyphen.
- */
+/** The names, nearest to the PCI address `near` first; in their order if nothing is known. */
 export function nearestFirst(names: readonly string[], near: string | undefined, root?: string): string[] {
   if (near === undefined) return [...names];
   const distances = distancesFrom(near, root);
   const distance = (name: string): number =>
-    distances.get(name) ?? distances.get(name.replace(/-[^-]*$/, '')) ?? Number.MAX_SAFE_INTEGER;
+    distances.get(name) ?? distances.get(systemName(name)) ?? Number.MAX_SAFE_INTEGER;
   return names.toSorted((a, b) => distance(a) - distance(b));
 }
 

@@ -5,6 +5,7 @@
  */
 import { requireInteger } from '../../../base/errors.js';
 import { openLibrary, readAddress, readString, setEnvironment } from '../../../base/native/index.js';
+import { systemName } from './nics.js';
 
 const peersVariable = 'FI_UNIVERSE_SIZE';
 const depthVariables = ['FI_OFI_RXM_MSG_TX_SIZE', 'FI_OFI_RXM_MSG_RX_SIZE'] as const;
@@ -33,7 +34,7 @@ export function fitQueues(): void {
 
 /** Why a device refuses an endpoint, if its completion queues are too short: the limit, and what to set. */
 export function shortage(device: string): string {
-  const room = longestQueues().get(device.replace(/-[^-]*$/, '')) ?? Number.POSITIVE_INFINITY;
+  const room = longestQueues().get(systemName(device)) ?? Number.POSITIVE_INFINITY;
   const peers = Number(process.env[peersVariable] ?? usualPeers);
   const each = depthVariables.reduce((sum, name) => sum + Number(process.env[name]), 0);
   if (!(peers * each > room)) return '';

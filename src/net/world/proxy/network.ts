@@ -219,8 +219,18 @@ function fabricLink(
     return engine.hasRoomFor(peer);
   }
 
-  /** A peer that a write does not reach is as good as lost, though it may still answer: it waits for that write. */
+  /**
+   * A peer that a write does not reach is as good as lost, though it may still answer: it waits for that write. But a rank whose own NIC
+   * has fallen reaches nobody, and blames itself.
+   */
   function lossIn(error: unknown): unknown {
+    const fallen = engine.fallenDevice;
+    if (fallen !== undefined)
+      return new UnavailableError(
+        `${fallen.device}, by which this rank reaches the others, is gone or has no link any more`,
+        'Bring it back, then let the rank rejoin',
+        { cause: error },
+      );
     if (!(error instanceof FabricError)) return fabric.toRankLost(error);
     const rank = fabric.peers.findIndex((peer) => peer !== undefined && peer.name === error.peer);
     return rank < 0 ? error : new RankLostError([rank], error.operation, undefined, { cause: error });
