@@ -209,7 +209,7 @@ export class World {
     circle.onRankLost((loss) => {
       const error = this.#inWorld(circle, loss);
       const lost = error instanceof RankLostError ? error.ranks : [];
-      this.tell({ kind: 'lost', lost, why: messageOf(error) });
+      this.tell({ kind: 'lost', lost, why: messageOf(loss.cause ?? loss) });
     });
   }
 

@@ -1,39 +1,39 @@
 /**
  * Rounds of a world of which a machine falls, at any time, and comes back: the others leave its ranks out, and admit them again. It ends five rounds
- * after the ranks have come back so many times (the first argument).
+ * after all ranks were there again for so many times (the first argument).
  */
 import { RankLostError, RankMaskedError, RepeatRoundsError } from '../../../src/base/errors.js';
 import { World } from '../../../src/net/world/index.js';
 import { checkedRounds } from '../../net/world/programs/checked.js';
 
 await World.join({}, async (world) => {
+  world.onEvent((event) => {
+    if (event.kind === 'lost') console.log(`${world.rank}: lost ${event.lost}: ${event.why}`);
+  });
   const { round, agree } = await checkedRounds(world, 10_000);
-  let comings = Number(process.argv[2]);
-  let n = 1;
+  let left = Number(process.argv[2]);
+  /** The ranks that came, and those that admitted them, have to agree on the next round: that of those who were never out. */
+  let cameBack = false;
   let last = Number.POSITIVE_INFINITY;
-  /** All are there again: the next round is that of those who were never out. */
-  const allAreBack = async () => {
-    n = await agree(n);
-    if (--comings === 0) last = n + 5;
-  };
-  if (world.out) {
-    await world.rejoin();
-    n = 0;
-    await allAreBack();
-  }
-  for (; n <= last; n++)
+  for (let n = 1; n <= last; n++)
     try {
-      if (world.masked.length > 0 && (await world.admit()).length > 0) await allAreBack();
+      if (world.out) {
+        await world.rejoin();
+        [cameBack, n] = [true, 0];
+      } else if (!cameBack && world.masked.length > 0) cameBack = (await world.admit()).length > 0;
+      if (cameBack) {
+        n = await agree(n);
+        cameBack = false;
+        if (world.masked.length === 0 && --left === 0) last = n + 5;
+      }
       await round(n);
     } catch (error) {
-      if (error instanceof RankMaskedError) {
-        console.log(`${world.rank}: out`);
-        await world.rejoin();
-        n = 0;
-        await allAreBack();
+      if (error instanceof RankMaskedError) console.log(`${world.rank}: out`);
+      else if (error instanceof RepeatRoundsError) n = error.round - 1;
+      else if (error instanceof RankLostError) {
+        await world.mask();
         n--;
-      } else if (error instanceof RepeatRoundsError) n = error.round - 1;
-      else if (!(error instanceof RankLostError)) throw error;
+      } else throw error;
     }
   await world.barrier('all rounds are done');
 });

@@ -2,6 +2,7 @@
 import { readdirSync, readFileSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
 import { requireText } from '../../../base/errors.js';
+import { verbsDevices } from './verbs.js';
 
 export interface Nic {
   readonly name: string;
@@ -36,11 +37,15 @@ export function distancesFrom(pciBusId: string, root = '/sys'): ReadonlyMap<stri
   return distances;
 }
 
-/** Whether the system knows this device of libfabric, an RDMA device or an ordinary interface, and says that it has a link. */
-export function isUp(device: string, root = '/sys'): boolean {
+/**
+ * Whether the system knows this device of libfabric, an RDMA device or an ordinary interface, and says that it has a link. Linux lists an
+ * RDMA device that is being removed in its files for as long as a process has it open, but libibverbs does not: null, where there is none.
+ */
+export function isUp(device: string, root = '/sys', verbs = verbsDevices()): boolean {
   const names = [device, systemName(device)];
   const rdma = rdmaDevices(join(root, 'class/infiniband')).find(({ name }) => names.includes(name));
-  return rdma?.up ?? text(join(root, 'class/net', device), 'operstate') === 'up';
+  if (rdma === undefined) return text(join(root, 'class/net', device), 'operstate') === 'up';
+  return rdma.up && verbs?.includes(rdma.name) !== false;
 }
 
 /** The system's name of a device that libfabric names with a suffix behind a hyphen, as it does some. */

@@ -4,8 +4,9 @@
  * (`max_cqe`) refuses, so they are cut until the peers fit. libfabric reads its variables once, when it is first called.
  */
 import { requireInteger } from '../../../base/errors.js';
-import { openLibrary, readAddress, readString, setEnvironment } from '../../../base/native/index.js';
+import { setEnvironment } from '../../../base/native/index.js';
 import { systemName } from './nics.js';
+import { visitDevices } from './verbs.js';
 
 const peersVariable = 'FI_UNIVERSE_SIZE';
 const depthVariables = ['FI_OFI_RXM_MSG_TX_SIZE', 'FI_OFI_RXM_MSG_RX_SIZE'] as const;
@@ -51,33 +52,13 @@ const attributeBytes = 1024;
 /** The most entries of a completion queue, by the name of each verbs device. */
 function longestQueues(): ReadonlyMap<string, number> {
   const found = new Map<string, number>();
-  let verbs: ReturnType<typeof openVerbs>;
-  try {
-    verbs = openVerbs();
-  } catch {
-    return found;
-  }
-  const count = new Int32Array(1);
   const attributes = new Int32Array(attributeBytes / 4);
-  const list = verbs.ibv_get_device_list(count);
-  for (let i = 0; list !== 0 && i < count[0]!; i++) {
-    const device = readAddress(list + 8 * i);
+  visitDevices((verbs, device, name) => {
     const context = verbs.ibv_open_device(device);
-    if (context === 0) continue;
+    if (context === 0) return;
     const asked = verbs.ibv_query_device(context, attributes);
-    if (asked === 0) found.set(readString(verbs.ibv_get_device_name(device)) ?? '', attributes[maxCqe / 4]!);
+    if (asked === 0) found.set(name, attributes[maxCqe / 4]!);
     verbs.ibv_close_device(context);
-  }
-  if (list !== 0) verbs.ibv_free_device_list(list);
+  });
   return found;
 }
-
-const openVerbs = () =>
-  openLibrary(['libibverbs.so.1'], '').functions({
-    ibv_get_device_list: ['address', 'buffer'],
-    ibv_free_device_list: ['void', 'address'],
-    ibv_get_device_name: ['address', 'address'],
-    ibv_open_device: ['address', 'address'],
-    ibv_query_device: ['i32', 'address', 'buffer'],
-    ibv_close_device: ['i32', 'address'],
-  });
