@@ -9,6 +9,8 @@ export interface SimTensor extends ByteAt {
   /** Bytes; for each dimension but the last. */
   readonly strides: readonly number[];
   readonly tile: Tile;
+  /** Where its map lies, if kernels may have changed it. */
+  readonly map?: ByteAt;
 }
 
 /** Bytes that keep their order. */

@@ -9,6 +9,7 @@ import type { NetworkServices } from './flights.js';
 import { type MBarrier, mbarrierBytes } from './mbarriers.js';
 import type { ByteAt, SimBuffer } from './memory.js';
 import { move, type Posted, PostedCopies, type Stretch } from './posted.js';
+import { tensorMapBytes } from './tensor-maps.js';
 
 /** The thread, as far as what it starts beside itself must know it. */
 export interface Issuer {
@@ -30,6 +31,8 @@ interface Job {
   readonly copy: Posted;
   /** Where its pieces are cut. */
   readonly pieces: Posted;
+  /** The tensor map that it reads, if kernels may have changed it. */
+  readonly map?: ByteAt | undefined;
   move(piece: Posted): void;
   /** Checks that the copy is allowed. From then on what it writes counts as written. */
   isAllowed(site: number): boolean;
@@ -230,6 +233,7 @@ export class Copies {
     const whole = [stretch(tile, bytes)];
     return {
       copy: { to, from, bytes },
+      map: tensor.map,
       // As its own bytes count.
       pieces: { to: { buffer: to.buffer, offset: 0 }, from: { buffer: from.buffer, offset: 0 }, bytes },
       move: (piece) => {
@@ -269,6 +273,8 @@ export class Copies {
     const { id, block } = this.#issuer;
     const global = block.launch.firstSite + site;
     const { reads, writes } = job.touches();
+    if (job.map !== undefined)
+      this.#detector.copyIssued(id, 'map', group, 'read', job.map, tensorMapBytes, global);
     for (const place of reads)
       this.#detector.copyIssued(id, this.#engine, group, 'read', place, place.bytes, global);
     for (const place of writes) {

@@ -53,6 +53,7 @@ import { type AddressSpace, type ByteAt, maxBufferBytes, type SimBuffer } from '
 import type { HostSubstitute } from './network.js';
 import { compilePtx, fillVariable, globalsOf } from './ptx/compile.js';
 import { SimEvent, SimStream } from './stream.js';
+import { mapOf, tensorMapBytes } from './tensor-maps.js';
 import { SimLaunch } from './thread.js';
 
 /** The parts that the devices of one machine share. */
@@ -89,7 +90,6 @@ export interface PtxProgram {
 }
 
 /** On a GPU a launch may have at most this many blocks and threads. */
-const tensorMapBytes = 128;
 const maxGrid = 2 ** 31 - 1;
 
 export class SimDevice implements Device {
@@ -573,7 +573,9 @@ class PtxKernelLauncher extends SimLauncher {
       throw new ArgumentError(name, tensor, 'set with set or setBytes: `tensors` does not name it');
     const { address, bytes, ...form } = requireTensor(name, tensor, boxes);
     const place = this.shared.addresses.find(`${name}.address`, address, bytes);
-    this.#tensors.set(offset, { ...form, ...place, tile: boxes.tile });
+    const map = { ...form, ...place, tile: boxes.tile };
+    this.#tensors.set(offset, map);
+    this.#bytes.set(mapOf(map, address), offset);
     this.missing.delete(name);
   }
 

@@ -150,7 +150,7 @@ export class SimBuffer implements BufferInfo {
 }
 
 /** Each buffer gets 4 GiB of addresses of its own, so an address names its buffer and an overrun cannot reach another. */
-const stride = 2 ** 32;
+export const stride = 2 ** 32;
 /** Addresses stay below 2^48. */
 const maxBuffers = 2 ** 16 - 1;
 export const maxBufferBytes = 2 ** 31;

@@ -3,7 +3,7 @@
  * everything that involves other threads goes through the `ThreadServices`, which the machine implements.
  */
 import { HeddleError } from '../../base/errors.js';
-import { matrixWords, type Scope, type Space, type Tile } from '../../lang/index.js';
+import { matrixWords, type Scope, type Tile } from '../../lang/index.js';
 import type { SimTensor } from './boxes.js';
 import {
   type Compiled,
@@ -16,7 +16,7 @@ import {
   type StatementWait,
 } from './compiled.js';
 import { Copies, requireInitialised } from './copies.js';
-import type { AccessReport, CopyEngine, FenceKind, SiteId } from './detector/detector.js';
+import type { AccessReport, CopyEngine, FenceKind, ProxyPath, SiteId } from './detector/detector.js';
 import { wordsAt } from './detector/location.js';
 import type { Detector } from './detector/race-detector.js';
 import type { NetworkServices } from './flights.js';
@@ -31,6 +31,7 @@ import type { Puts } from './puts.js';
 import { WarpRegisters } from './registers.js';
 import { Task } from './schedule.js';
 import type { AccessAt, Spins } from './spins.js';
+import { tensorAt } from './tensor-maps.js';
 
 const groupThreads = 128;
 
@@ -478,9 +479,9 @@ export class Thread extends Task {
     this.#machine.detector!.fence(this.id, order, scope);
   }
 
-  proxyFence(space: Space): void {
-    this.#machine.detector!.proxyFence(this.id, space);
-    if (space === 'shared') this.showMBarriers();
+  proxyFence(path: ProxyPath): void {
+    this.#machine.detector!.proxyFence(this.id, path);
+    if (path === 'shared') this.showMBarriers();
   }
 
   showMBarriers(): void {
@@ -634,13 +635,14 @@ export class Thread extends Task {
     return clusterRank(address) ?? this.rankInCluster;
   }
 
-  /** The tensor whose map is the parameter at this address. */
+  /** The tensor whose map is at this address: a parameter, or in memory. */
   tensor(slot: number, low: number): SimTensor {
     const tensors = this.block.launch.args.at(-2) as ReadonlyMap<number, SimTensor>;
     const found = slot === windows.param ? tensors.get(low) : undefined;
-    if (found === undefined)
+    if (found === undefined && slot === windows.param)
       throw new Error(`no parameter of ${this.block.launch.kernel} that is a tensor map lies there`);
-    return found;
+    const addresses = this.block.launch.args.at(-1) as AddressSpace;
+    return found ?? tensorAt({ buffer: this.find(slot, low), offset: low }, addresses);
   }
 
   /** The block's shared memory, or that of another of its cluster which `mapa` has named. */

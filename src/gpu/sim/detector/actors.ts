@@ -2,7 +2,7 @@
  * The actors: threads, the agents that copy for threads, and streams (host copies and fills). Every access in the
  * shadow memory names an actor and the actor's epoch at that time.
  */
-import type { Scope, Space } from '../../../lang/index.js';
+import type { Scope } from '../../../lang/index.js';
 import {
   type BlockClock,
   Clock,
@@ -12,7 +12,7 @@ import {
   nothingOfBlock,
   type Reliances,
 } from './clock.js';
-import type { CopyEngine } from './detector.js';
+import type { CopyEngine, ProxyPath } from './detector.js';
 
 /** How far apart two actors are, and how far a scope reaches. A scope includes what is not further than it. */
 export const cta = 0;
@@ -71,7 +71,7 @@ export class LaunchState {
     if (this.#awaitedReliances === null || now !== this.#awaited) {
       const all = { others: this.start.join(now).withoutReliances(), own: nothingOfBlock };
       this.#awaited = now;
-      this.#awaitedReliances = { shared: all, global: all };
+      this.#awaitedReliances = { shared: all, global: all, map: all };
     }
     return { clock: this.#awaited, relied: this.#awaitedReliances };
   }
@@ -218,7 +218,8 @@ const mostAcquired = 8;
 
 /** The accesses of an agent of copies: their reads, or their writes. */
 export interface CopyPart {
-  readonly engine: CopyEngine;
+  /** `map`: bulk copies, where they read a tensor map. */
+  readonly engine: CopyEngine | 'map';
   readonly does: 'read' | 'write';
 }
 
@@ -231,13 +232,13 @@ export interface CopyAgents {
 }
 
 /** Told apart in the key of an agent. */
-const engines: Readonly<Record<CopyEngine, number>> = { bulk: 0, async: 2, wgmma: 4 };
+const engines: Readonly<Record<CopyEngine | 'map', number>> = { bulk: 0, async: 2, wgmma: 4, map: 6 };
 /** By the path of ordinary accesses: `async` loads. */
 const genericBit = engines.async;
 const isOfAsyncProxy = (agentKey: number): boolean => (agentKey & genericBit) === 0;
-export const hasAsyncProxy = (engine: CopyEngine): boolean => engine !== 'async';
+export const hasAsyncProxy = (engine: CopyEngine | 'map'): boolean => engine !== 'async';
 
-type Agents = { readonly [E in CopyEngine]?: CopyAgents };
+type Agents = { readonly [E in CopyEngine | 'map']?: CopyAgents };
 const noAgents: Agents = {};
 
 export class Actor {
@@ -353,11 +354,11 @@ export class Actor {
   }
 
   /** A proxy fence: asynchronous operations behind it may rely on all that this thread knows and did in such memory. */
-  fenceProxy(space: Space): void {
+  fenceProxy(path: ProxyPath): void {
     this.touched = true;
     const own = this.own.withLane(this.lane, this.epoch).withoutReliance();
     const all = { others: this.known.withoutReliances(), own };
-    this.own = this.own.relying({ shared: null, global: null, [space]: all });
+    this.own = this.own.relying({ shared: null, global: null, map: null, [path]: all });
     this.endEpoch();
   }
 
@@ -365,8 +366,8 @@ export class Actor {
    * Knows what asynchronous operations that `thread` starts now may rely on: its latest proxy fences, and what it has awaited
    * of other asynchronous operations of the block.
    */
-  standForProxyOf(thread: Actor, space: Space): this {
-    const relied = thread.own.relied?.[space] ?? null;
+  standForProxyOf(thread: Actor, path: ProxyPath): this {
+    const relied = thread.own.relied?.[path] ?? null;
     this.#base = thread.#withCluster(relied?.others ?? thread.block.launch!.start);
     this.own = (relied?.own ?? nothingOfBlock).withAgentsOf(thread.own, isOfAsyncProxy);
     return this;

@@ -11,7 +11,7 @@
  *   beyond that counter need entries.
  */
 
-import type { Space } from '../../../lang/index.js';
+import type { ProxyPath } from './detector.js';
 
 /** A sparse map number → epoch: key, value, key, value …, keys ascending. */
 type Pairs = readonly number[];
@@ -155,7 +155,7 @@ export interface Reliance {
  * The knowledge on which a block's asynchronous operations may rely, in each space of memory. It travels with the knowledge of the thread
  * that fenced, and is of use to threads of the block alone.
  */
-export type Reliances = { readonly [S in Space]: Reliance | null };
+export type Reliances = { readonly [P in ProxyPath]: Reliance | null };
 
 /** Returns one of its arguments where that one says everything. */
 function joinReliances(a: Reliances | null, b: Reliances | null): Reliances | null {
@@ -163,8 +163,9 @@ function joinReliances(a: Reliances | null, b: Reliances | null): Reliances | nu
   if (a === null) return b;
   const shared = joinReliance(a.shared, b.shared);
   const global = joinReliance(a.global, b.global);
-  if (shared === a.shared && global === a.global) return a;
-  return shared === b.shared && global === b.global ? b : { shared, global };
+  const map = joinReliance(a.map, b.map);
+  if (shared === a.shared && global === a.global && map === a.map) return a;
+  return shared === b.shared && global === b.global && map === b.map ? b : { shared, global, map };
 }
 
 function joinReliance(a: Reliance | null, b: Reliance | null): Reliance | null {

@@ -32,6 +32,8 @@ export type FenceKind = FenceOrder | 'acquire' | 'release';
 
 /** The agents that copy beside a thread: bulk copies, or asynchronous loads. Each counts its own groups. */
 export type CopyEngine = 'bulk' | 'async' | 'wgmma';
+/** The memory that a proxy fence is about, and tensor maps, which copies read by a path of their own. */
+export type ProxyPath = Space | 'map';
 export interface BufferPlace {
   readonly buffer: BufferInfo;
   readonly offset: number;

@@ -194,7 +194,8 @@ function missingProxyFence(first: Side, second: Side, { known, space }: RaceCirc
   if (agent.copies === null || !hasAsyncProxy(agent.copies.engine)) return null;
   if (!known.includes(first.by, first.epoch)) return null;
   const access = `the ${verb(first.meta)} at ${first.where}`;
-  const operation = agent.copies.engine === 'wgmma' ? 'product' : 'copy';
+  const { engine } = agent.copies;
+  const operation = engine === 'wgmma' ? 'product' : 'copy';
   const start = `the ${operation === 'copy' ? 'bulk copy' : operation} at ${second.where}`;
   const where =
     first.by.block !== agent.block
@@ -202,6 +203,11 @@ function missingProxyFence(first: Side, second: Side, { known, space }: RaceCirc
       : first.by.lane === agent.lane
         ? 'between the two'
         : `in the thread that starts the ${operation}, between the barrier or acquire behind ${access} and the ${operation}`;
+  if (engine === 'map')
+    return (
+      `${capital(access)} comes before ${start}, but the copy reads its tensor map by a path to memory of its own, which no barrier, ` +
+      `release or acquire orders with ordinary accesses: put fence.proxy.tensormap::generic.acquire ${where}.`
+    );
   const text =
     `${capital(access)} comes before ${start}, but the ${operation} goes by a path to memory of its own (the asynchronous ` +
     `proxy), which no barrier, release or acquire orders with ordinary accesses: put g.proxyFence('${space}') ${where}.`;

@@ -9,7 +9,7 @@
  *
  * It turns these events into clocks (who knows what) and shadow memory (who touched what).
  */
-import type { Scope, Space } from '../../../lang/index.js';
+import type { Scope } from '../../../lang/index.js';
 import { isRead, noSite, packAccess } from './access.js';
 import {
   Actor,
@@ -37,6 +37,7 @@ import type {
   DetectedForm,
   FenceKind,
   Finding,
+  ProxyPath,
   SiteId,
   StaleRead,
 } from './detector.js';
@@ -385,8 +386,8 @@ export class Detector {
   }
 
   /** Asynchronous operations that come after this may rely on what the thread knows and did in such memory. */
-  proxyFence(thread: number, space: Space): void {
-    this.#threads[thread]!.fenceProxy(space);
+  proxyFence(thread: number, path: ProxyPath): void {
+    this.#threads[thread]!.fenceProxy(path);
   }
 
   blockBarrier(block: number): void {
@@ -436,10 +437,10 @@ export class Detector {
     if (!idle) meet(this.#threads.slice(firstLane, firstLane + lanes), 'warps');
   }
 
-  /** A copy, or a product, that the thread issues reads or writes there. */
+  /** A copy, or a product, that the thread issues reads or writes there; `map`: a bulk copy reads its tensor map. */
   copyIssued(
     thread: number,
-    engine: CopyEngine,
+    engine: CopyEngine | 'map',
     group: number,
     does: CopyPart['does'],
     { buffer, offset }: BufferPlace,
@@ -458,7 +459,7 @@ export class Detector {
     agents.writes.epoch = group + 1;
     me.touched = true;
     const meta = packAccess({ kind: does, order: 'weak', scope: 'cta', bytes }, site);
-    const knows = agents.proxy?.standForProxyOf(me, buffer.space) ?? me;
+    const knows = agents.proxy?.standForProxyOf(me, engine === 'map' ? 'map' : buffer.space) ?? me;
     this.#shadow(buffer).weak(knows, does === 'read' ? agents.reads : agents.writes, meta, offset, bytes);
   }
 
@@ -471,10 +472,7 @@ export class Detector {
     issuer: number = thread,
   ): void {
     const me = this.#threads[thread]!;
-    const agents = this.#threads[issuer]!.agents[engine];
-    if (agents === undefined) return;
-    const { reads, writes } = agents;
-    me.own = me.own.withAgents(readsOnly ? [reads.agentKey] : [reads.agentKey, writes.agentKey], group + 1);
+    me.own = me.own.withAgents(keysOf(this.#threads[issuer]!, engine, readsOnly), group + 1);
     me.touched = true;
   }
 
@@ -503,7 +501,8 @@ export class Detector {
     const scope = reachOfMBarriers(block);
     const meta = packAccess({ kind: 'update', order: 'release', scope, bytes: mbarrierBytes }, site);
     const location = this.#location(cells, offset, mbarrierBytes);
-    const write = sync.arrive(agents, group + 1, meta, location.newest.write);
+    const keys = keysOf(this.#threads[thread]!, engine, false);
+    const write = sync.arrive(agents, keys, group + 1, meta, location.newest.write);
     location.store(write, wordsAt(buffer.i32, offset, mbarrierBytes));
   }
 
@@ -594,6 +593,15 @@ export class Detector {
     this.#shadows[buffer.id] = made;
     return made;
   }
+}
+
+/** The agents of a thread whose work is done with its copies. */
+function keysOf({ agents }: Actor, engine: CopyEngine, readsOnly: boolean): readonly number[] {
+  const { reads, writes } = agents[engine] ?? {};
+  const maps = engine === 'bulk' ? agents.map?.reads : undefined;
+  return [reads, readsOnly ? undefined : writes, maps].flatMap((one) =>
+    one === undefined ? [] : [one.agentKey],
+  );
 }
 
 /** All that a fence of the thread has released to its GPU. */

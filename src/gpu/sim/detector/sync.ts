@@ -197,15 +197,15 @@ export function publish(
 
 /** A thread's bulk copies up to `group` arrive at an mbarrier: they publish themselves, not what their thread did. */
 export function arrive(
-  agents: CopyAgents,
+  { writes }: CopyAgents,
+  keys: readonly number[],
   group: number,
   meta: number,
   before: AtomicWrite | null,
 ): AtomicWrite {
-  const { reads, writes } = agents;
   const arrived = new Actor(writes.index, writes.block, writes.lane, writes.copies, nothing);
   arrived.epoch = group;
-  arrived.own = nothingOfBlock.withAgents([reads.agentKey, writes.agentKey], group);
+  arrived.own = nothingOfBlock.withAgents(keys, group);
   const moment = new ReleaseHead(arrived, scopeOf(meta));
   const inherited = before === null ? [] : [...before.inherited, ...before.heads];
   const others = inherited.filter((head) => !replaces(moment, head));

@@ -10,6 +10,7 @@ import {
 } from '../../../lang/ptx/index.js';
 import { type Compiled, onceForEachMode, pause, type SharedMemory } from '../compiled.js';
 import { factorOf } from '../factors.js';
+import { replaceInMap } from '../tensor-maps.js';
 import { constants } from '../text.js';
 import { ptxArithmetic } from './arithmetic.js';
 import { Code, doubleBits, Instruction, type Layout, singleBits, type VariablePlace } from './code.js';
@@ -69,7 +70,7 @@ function compile(kernel: PtxKernel, isChecked: boolean): Compiled {
     '}',
     `return ${name};`,
   ].join('\n');
-  const named = { ...ptxArithmetic, factorOf };
+  const named = { ...ptxArithmetic, factorOf, replaceInMap };
   const run = new Function(...Object.keys(named), text)(...Object.values(named)) as Compiled['run'];
   return {
     ...{ module: kernel, run, isGenerator, ...code.named, text },

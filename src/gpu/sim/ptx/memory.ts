@@ -347,7 +347,16 @@ function fence(x: Instruction): void {
   if (x.has('proxy')) {
     // Memory of the machine has no second addresses.
     if (x.has('alias')) return;
-    if (!x.has('async')) x.refuse('of the other proxies, that of asynchronous copies is simulated');
+    if (x.has('tensormap::generic')) {
+      const order = x.among('acquire', 'release');
+      const scope = scopeOf(x);
+      if (order === null || scope === null) x.refuse('it says no order, or no scope');
+      if (x.checked)
+        x.code.line(`t.fence('${order}', '${scope}');${order === 'acquire' ? " t.proxyFence('map');" : ''}`);
+      return;
+    }
+    if (!x.has('async'))
+      x.refuse('of the other proxies, those of asynchronous copies and of tensor maps are simulated');
     const space = spaceOf(x);
     if (space !== null && space !== 'global' && space !== 'shared')
       x.refuse('it says no space that is known');

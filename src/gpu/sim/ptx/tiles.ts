@@ -2,9 +2,10 @@
 
 import type { PtxOperand } from '../../../lang/ptx/index.js';
 import { elementTypes, isElementType } from '../factors.js';
+import { mapFieldNames, mapFields, tensorMapBytes } from '../tensor-maps.js';
 import { inCluster, mapped, windows } from './addresses.js';
 import { type Instruction, meet } from './code.js';
-import { placed, spot } from './memory.js';
+import { placed, scopeOf, spaceOf, spot } from './memory.js';
 import { shapeOf } from './sums.js';
 
 export function box(x: Instruction): void {
@@ -32,6 +33,54 @@ export function box(x: Instruction): void {
   if (x.has('multicast::cluster'))
     x.code.line(`t.multicastBox(${operands}, ${x.word(x.operand(3))}, ${x.site});`);
   else x.code.line(`t.bulk.loadBox(${operands}, ${x.site});`);
+}
+
+/** `tensormap`: changes a field of a tensor map, or copies one to where others read it. */
+export function tensormap(x: Instruction): void {
+  if (x.has('cp_fenceproxy')) {
+    copyMap(x);
+    return;
+  }
+  x.ignore(/^(replace|tile|b1024)$/);
+  const field = x.among(...mapFieldNames);
+  if (field === null) x.refuse('it names no field that is known');
+  const space = spaceOf(x);
+  x.types();
+  const map = spot(x, x.operand(0), space);
+  const counts = mapFields[field].count !== undefined;
+  const n = counts ? x.word(x.operand(1)) : '0';
+  const [low, high] = x.pair(x.operand(counts ? 2 : 1));
+  const access = {
+    kind: 'update',
+    order: 'weak',
+    scope: 'cta',
+    bytes: tensorMapBytes,
+    site: x.site,
+  } as const;
+  const change = `replaceInMap(${placed(map)}, '${field}', ${n}, ${low}, ${high});`;
+  x.code.accesses.print(access, map, () => x.code.line(change));
+}
+
+/** The warp copies it, as one, and releases it. */
+function copyMap(x: Instruction): void {
+  x.ignore(/^(global|shared::cta|tensormap::generic|release|sync|aligned)$/);
+  const scope = scopeOf(x);
+  if (scope === null) x.refuse('it says no scope');
+  const [to, from] = [spot(x, x.operand(0), 'global'), spot(x, x.operand(1), 'shared')];
+  const together = { key: 'tensormap', orders: true } as const;
+  meet(x, together, '-1', []);
+  x.code.line('if ((threadIdx & 31) === 0) {');
+  const form = { order: 'weak', scope: 'cta', bytes: tensorMapBytes, site: x.site } as const;
+  const words = tensorMapBytes / 4;
+  x.code.accesses.print({ kind: 'read', ...form }, from, () => {});
+  x.code.accesses.print({ kind: 'write', ...form }, to, () =>
+    x.code.line(
+      `${to.buffer}.i32.set(${from.buffer}.i32.subarray(${from.offset} >> 2, (${from.offset} >> 2) + ${words}), ${to.offset} >> 2);`,
+    ),
+  );
+  x.code.line('}');
+  meet(x, together, '-1', []);
+  if (x.checked) x.code.line(`t.fence('release', '${scope}');`);
 }
 
 export function wgmma(x: Instruction): void {

@@ -183,6 +183,93 @@ READY:
   });
 });
 
+// A warp makes the map of another tensor, of 8 columns, of one that it was given.
+describe('a tensor map that a kernel changes', () => {
+  const acquire = 'fence.proxy.tensormap::generic.acquire.gpu [%rd3], 128;';
+  const wait = `WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r2], 0; @!%p2 bra WAIT;`;
+  const kernel = `.version 8.3
+.target sm_90a
+.address_size 64
+.shared .align 128 .b8 box[256]; .shared .align 128 .b8 own[128];
+${barrier}
+.visible .entry k(.param .align 64 .b8 from[128], .param .u64 other, .param .u64 maps, .param .u64 out)
+{
+  .reg .pred %p<3>; .reg .b32 %r<20>; .reg .b64 %rd<10>;
+  ld.param.u64 %rd2, [other]; ld.param.u64 %rd3, [maps]; ld.param.u64 %rd4, [out];
+  mov.u32 %r1, %tid.x; mov.u32 %r2, gate; mov.u32 %r3, box; mov.u32 %r4, own; mov.u32 %r5, 2; mov.u32 %r6, 4;
+  mov.b64 %rd1, from; cvta.param.u64 %rd5, %rd1; mul.wide.u32 %rd6, %r1, 4; add.s64 %rd5, %rd5, %rd6;
+  shl.b32 %r7, %r1, 2; add.u32 %r8, %r4, %r7; ld.u32 %r9, [%rd5]; st.shared.u32 [%r8], %r9;
+  bar.warp.sync -1;
+  setp.ne.u32 %p1, %r1, 0; @%p1 bra CHANGED;
+  mbarrier.init.shared::cta.b64 [%r2], 1; fence.mbarrier_init.release.cluster;
+  tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%r4], %rd2;
+  tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%r4], 0, 8;
+  tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%r4], 0, 32;
+CHANGED:
+  bar.warp.sync -1;
+  tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd3], [%r4], 128;
+  ${acquire}
+  @%p1 bra READ;
+  mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 256;
+  cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r3], [%rd3, {%r6, %r5}], [%r2];
+READ:
+  bar.warp.sync -1;
+  ${wait}
+  shl.b32 %r10, %r1, 3; add.u32 %r11, %r3, %r10; ld.shared.v2.u32 {%r12, %r13}, [%r11];
+  mul.wide.u32 %rd7, %r1, 8; add.s64 %rd8, %rd4, %rd7; st.global.v2.u32 [%rd8], {%r12, %r13};
+  @%p1 bra END;
+  tensormap.replace.tile.global_dim.global.b1024.b32 [%rd3], 0, 4;
+END:
+  ret;
+}
+`;
+
+  async function load(text: string) {
+    const machine = SimMachine.create({ ranks: 1, mode: 'checked', seed: '3' });
+    const device = machine.device(0);
+    const stream = device.createStream();
+    const [from, other, maps] = [240, 320, 128].map((bytes, i) => device.allocate(bytes, `buffer ${i}`));
+    const out = device.allocateWindow(256, 'out');
+    stream.copyIn(other!.address, new Uint8Array(Uint32Array.from({ length: 80 }, (_, i) => i + 1).buffer));
+    const map = tensorMap(tile('u32', [8, 8], { swizzle: 0 }));
+    const names = ['from', 'other', 'maps', 'out'];
+    const launcher = (
+      await device.load(ptx(text, 'k.ptx').kernel('k', { params: names, tensors: { from: map } }))
+    ).launcher({
+      ...{ grid: 1, block: 32, rank: 0 },
+    });
+    launcher.setTensor('from', { address: from!.address, extents: [5, 12] });
+    for (const [name, { address }] of Object.entries({ other: other!, maps: maps!, out }))
+      launcher.set(name, address);
+    launcher.launch(stream);
+    const words = new Uint32Array((await stream.copyOut(out.address, 256)).slice().buffer);
+    return { words, findings: machine.findings.map(formatFinding) };
+  }
+
+  test('is what copies read', async () => {
+    const { words, findings } = await load(kernel);
+    expect(findings).toEqual([]);
+    // Rows 2 to 4, columns 4 to 7 of five rows of eight.
+    const expected = words.map((_, i) =>
+      i >> 3 < 3 && i % 8 < 4 ? 8 * (2 + (i >> 3)) + 4 + (i % 8) + 1 : 0,
+    );
+    expect(words).toEqual(expected);
+  });
+
+  test.each([
+    [
+      'without an acquire by their own path',
+      acquire,
+      'fence.acq_rel.gpu;',
+      'fence.proxy.tensormap::generic.acquire',
+    ],
+    ['while a copy may read it', wait, '', 'may still be under way'],
+  ])('is wrong %s', async (_, right, wrong, said) => {
+    const { findings } = await load(kernel.replace(right, wrong));
+    expect(findings.join()).toContain(said);
+  });
+});
+
 // Where each element lies is as PTX documents its canonical layouts: 64 × 16 words by 24 × 16 words, 32 bytes a row.
 describe('factors of a product', () => {
   const swizzles: Readonly<Record<number, bigint>> = { 0: 0n, 128: 1n, 64: 2n, 32: 3n };
