@@ -36,8 +36,8 @@ const parts: readonly Part[] = [
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
   { name: 'src', files: sources('src'), ceiling: 80_300 },
-  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_180 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_760 },
+  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_190 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_770 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 33_530 },

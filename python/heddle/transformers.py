@@ -5,20 +5,23 @@
     heddle.transformers.shard(model)                                           # each rank keeps its experts
     heddle.transformers.use(model.cuda(), max_tokens=1024)
 
-Each rank brings its own batch. Qwen3-MoE, DeepSeek-V3, Mixtral, gpt-oss and all others whose experts are a module with `gate_up_proj` and `down_proj`.
+Each rank brings its own batch. Qwen3-MoE, DeepSeek-V3, Mixtral, gpt-oss and all others whose experts are a module with `gate_up_proj` and `down_proj`;
+in bf16, or in fp8 with a scale for every 128 × 128 (transformers' fine-grained fp8). Then rows travel as fp8, too.
 """
 
 from typing import Any, Dict, Iterator, Optional
 
 import torch
 import torch.distributed as dist
+from transformers.integrations.finegrained_fp8 import ALL_FP8_EXPERTS_FUNCTIONS
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from .buffers import Buffers
 from .errors import ArgumentError
 from .layers import Experts
 
-_weights = ("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias")
+_parts = ("", "_bias", "_scale_inv")
+_weights = tuple(name + part for name in ("gate_up_proj", "down_proj") for part in _parts)
 
 
 def experts_of(model: torch.nn.Module) -> Iterator[Any]:
@@ -37,8 +40,8 @@ def shard(model: torch.nn.Module, group: Optional[dist.ProcessGroup] = None) -> 
             raise ArgumentError("experts", experts, f"a multiple of the ranks, {ranks}")
         mine = slice(rank * (experts // ranks), (rank + 1) * (experts // ranks))
         for name in _weights:
-            if hasattr(module, name):
-                whole = getattr(module, name)
+            whole = getattr(module, name, None)
+            if whole is not None:
                 # A copy, so that the whole can go.
                 setattr(module, name, torch.nn.Parameter(whole.detach()[mine].clone(), requires_grad=whole.requires_grad))
 
@@ -46,7 +49,7 @@ def shard(model: torch.nn.Module, group: Optional[dist.ProcessGroup] = None) -> 
 def use(
     model: Any, *, max_tokens: int, group: Optional[dist.ProcessGroup] = None, **options: Any
 ) -> Buffers:
-    """Has Heddle run the experts of a model that is on the GPU, in bf16. All ranks call it; returns what its layers share.
+    """Has Heddle run the experts of a model that is on the GPU. All ranks call it; returns what its layers share.
 
     max_tokens: the most tokens that a rank brings to a forward: batch times length at prefill. options: those of Buffers.
     """
@@ -55,18 +58,18 @@ def use(
         raise ArgumentError("model", type(model).__name__, "a model with modules of experts")
     first = _as_heddle_takes(modules[0])
     local, twice_inner, hidden = first["gate_up"].shape
-    config = model.config.get_text_config()
-    buffers = Buffers(
-        group,
+    shape: Dict[str, Any] = dict(
         experts=local * dist.get_world_size(group),
-        top_k=config.num_experts_per_tok,
+        top_k=model.config.get_text_config().num_experts_per_tok,
         max_tokens=max_tokens,
         hidden=hidden,
         inner=twice_inner // 2,
         activation="clamped-swiglu" if _is_clamped(modules[0]) else "swiglu",
-        biases=hasattr(modules[0], "gate_up_proj_bias"),
-        **options,
+        biases="gate_up_bias" in first,
     )
+    if "gate_up_scales" in first:
+        shape.update(weights="e4m3", dispatch="fp8")
+    buffers = Buffers(group, **{**shape, **options})
     for module in modules:
         module.heddle = Experts(buffers, **_as_heddle_takes(module))
     model.set_experts_implementation("heddle")
@@ -80,17 +83,21 @@ def _is_clamped(module: Any) -> bool:
 
 def _as_heddle_takes(module: Any) -> Dict[str, torch.Tensor]:
     """Weights as [experts, rows, columns], the gates' rows first. Those of most models lie so, and are not copied."""
-    gate_up, down = module.gate_up_proj.detach(), module.down_proj.detach()
-    bias = module.gate_up_proj_bias.detach() if hasattr(module, "gate_up_proj_bias") else None
+    fixed = getattr(module, "activation_scheme", "dynamic")
+    if fixed != "dynamic" or getattr(module, "swiglu_limit", None) is not None:
+        raise ArgumentError("model", f"of fp8 with scales of rows that are {fixed}, or clamped", "dynamic, with plain SwiGLU")
+    found = {
+        name + part.replace("_scale_inv", "_scales"): getattr(module, f"{name}_proj{part}").detach()
+        for name in ("gate_up", "down")
+        for part in _parts
+        if getattr(module, f"{name}_proj{part}", None) is not None
+    }
     if getattr(module, "is_transposed", False):
-        gate_up, down = gate_up.transpose(1, 2).contiguous(), down.transpose(1, 2).contiguous()
+        found.update({name: found[name].transpose(1, 2).contiguous() for name in ("gate_up", "down")})
     # Gates and what they scale take turns.
     if not getattr(module, "is_concatenated", not _is_clamped(module)):
-        gate_up = torch.cat([gate_up[:, 0::2], gate_up[:, 1::2]], 1)
-        bias = None if bias is None else torch.cat([bias[:, 0::2], bias[:, 1::2]], 1)
-    found = {"gate_up": gate_up, "down": down}
-    if bias is not None:
-        found.update(gate_up_bias=bias.contiguous(), down_bias=module.down_proj_bias.detach())
+        for name in found.keys() & {"gate_up", "gate_up_bias"}:
+            found[name] = torch.cat([found[name][:, 0::2], found[name][:, 1::2]], 1)
     return found
 
 
@@ -101,4 +108,5 @@ def _forward(
     return layer(hidden_states.contiguous(), top_k_index.int(), top_k_weights.float().contiguous())
 
 
-ALL_EXPERTS_FUNCTIONS.register("heddle", _forward)
+for _functions in (ALL_EXPERTS_FUNCTIONS, ALL_FP8_EXPERTS_FUNCTIONS):
+    _functions.register("heddle", _forward)

@@ -1,20 +1,30 @@
 """heddle.transformers with experts of torch in place of Heddle's, on one rank: the weights that it hands over and the calls that it makes."""
 
+import copy
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 import torch.distributed as dist
-from transformers import AutoModelForCausalLM, DeepseekV3Config, GptOssConfig, MixtralConfig, Qwen3MoeConfig
+from transformers import AutoModelForCausalLM, DeepseekV3Config, FineGrainedFP8Config, GptOssConfig, MixtralConfig, Qwen3MoeConfig
+from transformers.integrations.finegrained_fp8 import replace_with_fp8_linear
 
 import heddle.transformers
+
+
+def known(small, scales):
+    """What weights of e4m3 with a scale for every 128 × 128 stand for."""
+    return small.float() * scales.repeat_interleave(128, 1).repeat_interleave(128, 2)
 
 
 class Experts:
     """What heddle.Experts computes, in torch."""
 
-    def __init__(self, buffers, gate_up, down, gate_up_bias=None, down_bias=None):
+    def __init__(self, buffers, gate_up, down, gate_up_bias=None, down_bias=None, **scales):
+        if scales:
+            assert buffers.options["weights"] == "e4m3" and buffers.options["dispatch"] == "fp8"
+            gate_up, down = [known(of, scales[f"{name}_scales"]) for name, of in (("gate_up", gate_up), ("down", down))]
         self.options, self.weights = buffers.options, (gate_up, down, gate_up_bias, down_bias)
 
     def __call__(self, x, ids, scores):
@@ -64,3 +74,24 @@ for config in configs:
         heddle.transformers.use(model, max_tokens=64)
         found = model(ids).logits
     print(config.model_type, "agrees" if torch.allclose(found, expected, atol=1e-4) else (found - expected).abs().max())
+
+# Fine-grained fp8: experts of e4m3 with scales, beside the same weights in f32.
+wide = dict(small, hidden_size=128)
+config = DeepseekV3Config(**wide, **latent, moe_intermediate_size=128, n_routed_experts=16, n_group=4, topk_group=2, first_k_dense_replace=0)
+torch.manual_seed(0)
+model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, experts_implementation="eager").eval()
+fp8 = copy.deepcopy(model)
+replace_with_fp8_linear(fp8, [name for name, of in fp8.named_modules() if type(of) is torch.nn.Linear], FineGrainedFP8Config())
+with torch.no_grad():
+    for module, of in zip(heddle.transformers.experts_of(model), heddle.transformers.experts_of(fp8)):
+        for name in ("gate_up_proj", "down_proj"):
+            weights = getattr(module, name)
+            scales = torch.rand(16, weights.shape[1] // 128, weights.shape[2] // 128) / 16
+            small_ones = torch.randn(weights.shape).to(torch.float8_e4m3fn)
+            weights.copy_(known(small_ones, scales))
+            setattr(of, name, torch.nn.Parameter(small_ones, requires_grad=False))
+            setattr(of, f"{name}_scale_inv", torch.nn.Parameter(scales, requires_grad=False))
+    heddle.transformers.shard(fp8)
+    heddle.transformers.use(fp8, max_tokens=64)
+    found, expected = fp8(ids).logits, model(ids).logits
+print("fp8", "agrees" if torch.allclose(found, expected, atol=1e-4) else (found - expected).abs().max())

@@ -283,13 +283,19 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
   });
 });
 
-test('transformers hands over the weights of four models, and its tokens', needing('transformers'), () => {
-  cpSync(join(root, 'python/heddle'), inFolder('heddle'), { recursive: true });
-  const { lines } = python([join(root, 'test/python/hook.py')]);
-  expect(lines).toEqual(['qwen3_moe', 'deepseek_v3', 'mixtral', 'gpt_oss'].map((model) => `${model} agrees`));
-  const help = python([join(root, 'examples/python/generate.py'), '--help']);
-  expect(help.lines[0]).toContain('--model {qwen3_moe,deepseek_v3,gpt_oss}');
-});
+test(
+  'transformers hands over the weights of four models, and those of fp8, and its tokens',
+  needing('transformers'),
+  () => {
+    cpSync(join(root, 'python/heddle'), inFolder('heddle'), { recursive: true });
+    const { lines } = python([join(root, 'test/python/hook.py')]);
+    expect(lines).toEqual(
+      ['qwen3_moe', 'deepseek_v3', 'mixtral', 'gpt_oss', 'fp8'].map((model) => `${model} agrees`),
+    );
+    const help = python([join(root, 'examples/python/generate.py'), '--help']);
+    expect(help.lines[0]).toContain('--model {qwen3_moe,deepseek_v3,gpt_oss}');
+  },
+);
 
 test('types of the package hold', needing('torch', 'mypy'), () => {
   const { status, stdout } = spawnSync(
