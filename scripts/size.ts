@@ -17,7 +17,7 @@ const ceilings = {
   gpu: 20_220,
   net: 11_300,
   moe: 18_990,
-  verify: 6_930,
+  verify: 6_950,
   tools: 7_810,
   cli: 2_890,
 };
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 80_300 },
+  { name: 'src', files: sources('src'), ceiling: 80_310 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_190 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_770 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_280 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 33_530 },

@@ -2,14 +2,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { World } from '../../src/net/world/index.js';
-import {
-  compareRounds,
-  expectedRound,
-  makeSources,
-  runRounds,
-  shapeOfRounds,
-} from '../../src/verify/testing/index.js';
-import { familyNames } from '../suite/round-trip.js';
 import { casesOnGpus } from './cases.js';
 import { keepAwake, needs, runCases, runRanks } from './machine.js';
 
@@ -35,20 +27,6 @@ for (const ranks of sizes.filter((n) => n > 1)) {
   test(`a process a rank: ${ranks}`, needs(ranks, 120_000), (context) =>
     runCases(context, ranks, casesOnGpus(ranks)),
   );
-}
-
-for (const family of familyNames) {
-  test(`${family}: a graph of two rounds in flight, replayed on new inputs`, needs(2), async () => {
-    const layer = { ranks: 2, experts: 16, topK: 4, maxTokens: 24, hidden: 512, dtype: 'bf16' } as const;
-    const shape = shapeOfRounds(layer);
-    const rounds = Array.from({ length: 20 }, (_, n) => makeSources(shape, [24 - (n % 2), 17], n + 1));
-    const results = await World.local({ ranks: 2, device: 'cuda', timeoutMs: 15_000 }, (world) =>
-      runRounds(world, shape, rounds, { family, split: true, rounds: 2, graph: true }),
-    );
-    const expected = rounds.map((sources) => expectedRound(shape, sources));
-    const { different, first } = compareRounds(shape, rounds, results, expected);
-    assert.equal(different, 0, first);
-  });
 }
 
 test('processes that see one GPU each', needs(2), async () => {

@@ -52,7 +52,7 @@ describe('hybrid, 2 nodes, messages in memory of the GPU', {
   ...needs(2, 60_000),
   ...(wiresRefused && { skip: wiresRefused }),
 }, () => {
-  for (const { name, run } of roundTripCases(2, { family: 'hybrid', replays: 3 })) {
+  for (const { name, run } of roundTripCases(2, { family: 'hybrid', nodes: 2, replays: 3 })) {
     // A group lies inside a node.
     if (name.startsWith('groups')) continue;
     test(name, { timeout: 20_000 }, async () => {

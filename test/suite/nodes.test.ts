@@ -5,7 +5,7 @@ import { World } from '../../src/net/world/index.js';
 import { casesAcross } from './round-trip.js';
 
 describe('hybrid, in one machine', () => {
-  const cases = casesAcross(4);
+  const cases = casesAcross(4, 2);
   it.each(cases)('2 nodes: $name', async ({ ranks, run }) => {
     await World.local({ ranks, nodes: 2, device: 'sim' }, run);
   });

@@ -7,14 +7,14 @@ import { roundTripCases } from '../../suite/round-trip.js';
 
 const few: readonly string[] = [
   'uneven and empty ranks',
-  'two payloads of odd lengths',
+  'payloads of many lengths',
   'ids out of range',
   'pull, rows in three parts',
   'push, rows in three parts',
-  'combine weighs, pull, f32 in three parts',
+  'pull, f32 weighed by combine',
   'combine weighs, bf16 as e4m3',
   'f16 as e4m3, rows in three parts, holes',
-  'a graph of two rounds, replayed',
+  'a graph, replayed',
 ];
 
 // Kernels are many times slower under such a tool, and so is loading them.

@@ -13,7 +13,13 @@ import {
   type Tuning,
 } from '../../../moe/families/index.js';
 import type { ExpertParallelOptions } from '../../../moe/index.js';
-import { type Placement, placed, type ScaledFormatName, type Shape } from '../../../moe/layer/index.js';
+import {
+  type Placement,
+  placed,
+  type ScaledFormatName,
+  type Shape,
+  type Source,
+} from '../../../moe/layer/index.js';
 import { World } from '../../../net/world/index.js';
 import {
   compareRounds,
@@ -369,18 +375,8 @@ export function roundsOf(differences: Partial<Rounds>): Rounds {
 }
 
 function configuration(name: string, of: Rounds, family: FamilyOptions): CheckConfiguration {
-  const { ranks, nodes, residentBlocks, leaveOut, wires } = of;
-  const shape = shapeFor(of);
-  const how = Object.keys(runs).map((name) => [name, of[name as keyof typeof runs]]);
-  const options: RoundsOptions = {
-    ...Object.fromEntries(how),
-    ...(leaveOut && { leaveOut, onLoss: 'mask' }),
-    ...(of.placements.length > 0 && { placements: of.placements }),
-    ...family,
-    experts: { blocks: 2, threads: 32, programmatic: of.programmatic },
-  };
-  const byRails = family.family !== undefined && familyNamed(family.family).travel.rows === 'rails';
-  const made = once(() => makeRounds(shape, of, byRails ? nodes : 1));
+  const { ranks, nodes, residentBlocks, wires } = of;
+  const { shape, options, made } = carriedRounds(of, family);
   return {
     ...{ name, ranks, residentBlocks },
     async run(sim) {
@@ -393,16 +389,33 @@ function configuration(name: string, of: Rounds, family: FamilyOptions): CheckCo
   };
 }
 
+/** Rounds and the family that carries them, as `runRounds` takes them. `change` is called with the inputs of each round. */
+export function carriedRounds(of: Rounds, family: FamilyOptions, change?: (sources: Source[]) => void) {
+  const { nodes, leaveOut } = of;
+  const shape = shapeFor(of);
+  const how = Object.keys(runs).map((name) => [name, of[name as keyof typeof runs]]);
+  const options: RoundsOptions = {
+    ...Object.fromEntries(how),
+    ...(leaveOut && { leaveOut, onLoss: 'mask' }),
+    ...(of.placements.length > 0 && { placements: of.placements }),
+    ...family,
+    experts: { blocks: 2, threads: 32, programmatic: of.programmatic },
+  };
+  const byRails = family.family !== undefined && familyNamed(family.family).travel.rows === 'rails';
+  return { shape, options, made: once(() => makeRounds(shape, of, byRails ? nodes : 1, change)) };
+}
+
 /**
  * The rounds, what they mean to the reference, and what it makes of them. Inputs differ from round to round, so that what is left
  * over from the last one shows.
  */
-function makeRounds(shape: Shape, of: Rounds, nodesSummed: number) {
+function makeRounds(shape: Shape, of: Rounds, nodesSummed: number, change?: (sources: Source[]) => void) {
   const { tokens, routes, stray, weights, placements, nodes, leaveOut } = of;
   const rounds = tokens.map((round, n) => {
     const sources = makeSources(shape, round, n + 1, routes);
     const strays = [shape.experts, -7, 2 ** 31 - 1];
     if (stray) for (const { topkIds } of sources) topkIds.subarray(n).set(strays.slice(n, topkIds.length));
+    change?.(sources);
     return sources;
   });
   const placedShape = placed(shape, placements[0]);
