@@ -49,7 +49,7 @@ import { compile } from './codegen/compile.js';
 import { type Compiled, isPtx, type KernelModule } from './compiled.js';
 import type { Engine } from './engine.js';
 import { SimHostView } from './mapped.js';
-import { type AddressSpace, type ByteAt, maxBufferBytes, type SimBuffer } from './memory.js';
+import { type AddressSpace, type ByteAt, maxBufferBytes, SimBuffer } from './memory.js';
 import type { HostSubstitute } from './network.js';
 import { compilePtx, fillVariable, globalsOf } from './ptx/compile.js';
 import { SimEvent, SimStream } from './stream.js';
@@ -211,6 +211,16 @@ export class SimDevice implements Device {
     }
     const address = Number(text);
     return { address, place: this.#shared.addresses.find('handle', address, 0) };
+  }
+
+  /** An address that stands for the places of all ranks at once, for `multimem` in PTX. */
+  multicast(name: string, places: readonly number[]): number {
+    this.#requireLive();
+    const { addresses } = this.#shared;
+    // Nothing but multimem may use it, so nothing lies there.
+    const buffer = new SimBuffer(-1, `${name}, a multicast address`, this.rank, 0);
+    buffer.everywhere = places.map((place, rank) => addresses.find(`places[${rank}]`, place, 0));
+    return addresses.place(buffer);
   }
 
   load(module: IrModule): Promise<Program>;

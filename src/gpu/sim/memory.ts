@@ -35,6 +35,8 @@ export class SimBuffer implements BufferInfo {
   /** Stands for what is not mapped yet. */
   reserved = false;
   space: Space = 'global';
+  /** The place of each rank for which its addresses stand, which are multicast addresses; null: none. */
+  everywhere: readonly ByteAt[] | null = null;
   /** Offset of the first byte that NICs reach, where it is a wire. */
   front = 0;
   /** Where the bytes lie that NICs reach. */

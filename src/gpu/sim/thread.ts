@@ -605,6 +605,13 @@ export class Thread extends Task {
     return this.#local;
   }
 
+  /** The places on all ranks for which a multicast address stands. */
+  everywhere({ everywhere, purpose }: SimBuffer, by: number): readonly ByteAt[] {
+    if (everywhere === null)
+      throw new Error(`multimem is for multicast addresses, not for one of '${purpose}'`);
+    return everywhere.map(({ buffer, offset }) => ({ buffer, offset: offset + by }));
+  }
+
   /** The buffer to which addresses of this upper word belong, where it is not one of the first that there were. */
   find(slot: number, low: number, site = 0): SimBuffer {
     const { shared, cluster } = this.block;

@@ -66,6 +66,8 @@ function changesOf(instruction: PtxInstruction): Change[] {
   if (accesses.has(name!))
     return [...replaced(instruction, weaker), ...madeWeak(instruction), ...narrowed(instruction)];
   switch (name) {
+    case 'multimem':
+      return replaced(instruction, weaker);
     case 'membar':
       return [removed, ...replaced(instruction, membars)];
     case 'fence':

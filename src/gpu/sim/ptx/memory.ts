@@ -90,7 +90,7 @@ function windowSpot(space: 'shared' | 'local' | 'param', offset: string): Spot {
 const sum = (x: Instruction, low: string, offset: number): string =>
   /^\d+$/.test(low) ? String(Number(low) + offset) : x.simple(offset === 0 ? low : `${low} + ${offset}`, 'i');
 
-function plus(offset: string, bytes: number): string {
+export function plus(offset: string, bytes: number): string {
   if (bytes === 0) return offset;
   return /^\d+$/.test(offset) ? String(Number(offset) + bytes) : `(${offset} + ${bytes})`;
 }
@@ -111,12 +111,12 @@ export const scopeOf = (x: Instruction): Scope | null => {
   return x.code.kernel.cluster === 1 ? 'cta' : 'gpu';
 };
 
-interface Ordering {
+export interface Ordering {
   readonly order: Order;
   readonly scope: Scope;
 }
 
-function ordering(x: Instruction): Ordering {
+export function ordering(x: Instruction): Ordering {
   if (x.has('volatile') || x.has('mmio')) {
     x.has('relaxed');
     scopeOf(x);
@@ -130,9 +130,9 @@ function ordering(x: Instruction): Ordering {
   return { order, scope };
 }
 
-const width = (x: Instruction): number => Number(x.among('v2', 'v4', 'v8')?.slice(1) ?? 1);
+export const width = (x: Instruction): number => Number(x.among('v2', 'v4', 'v8')?.slice(1) ?? 1);
 
-const elements = (operand: PtxOperand): readonly PtxOperand[] =>
+export const elements = (operand: PtxOperand): readonly PtxOperand[] =>
   operand.kind === 'list' ? operand.elements : [operand];
 
 function load(x: Instruction): void {
@@ -173,7 +173,7 @@ function load(x: Instruction): void {
 }
 
 /** The words of an element, or the part of one that it is. */
-function cells(buffer: string, offset: string, bytes: number): readonly string[] {
+export function cells(buffer: string, offset: string, bytes: number): readonly string[] {
   if (bytes === 1) return [`${buffer}.u8[${offset}]`];
   if (bytes === 2) return [`${buffer}.u16[${index(offset, 1)}]`];
   const at = index(offset, 2);
@@ -240,7 +240,7 @@ function write(x: Instruction, from: PtxOperand, type: PtxType, buffer: string, 
 }
 
 const updates = ['add', 'exch', 'cas', 'and', 'or', 'xor', 'min', 'max', 'inc', 'dec'] as const;
-type Update = (typeof updates)[number];
+export type Update = (typeof updates)[number];
 
 function update(x: Instruction, gives: boolean): void {
   const order = x.among('relaxed', 'acquire', 'release', 'acq_rel') ?? 'relaxed';
@@ -282,7 +282,7 @@ function missed({ buffer, offset }: Spot, bytes: number, old: Pair, wanted: Pair
   return { test, read: words.map((word, i) => `${old[i]} = ${word};`).join(' ') };
 }
 
-interface Change {
+export interface Change {
   readonly op: Update;
   readonly type: PtxType;
   readonly at: Spot;
@@ -291,18 +291,28 @@ interface Change {
   readonly swap: Pair | null;
 }
 
-function change(x: Instruction, { op, type, at, old, value, swap }: Change): void {
+export function change(x: Instruction, { op, type, at, old, value, swap }: Change): void {
   const bytes = ptxBytes[type];
   const line = (text: string): void => x.code.line(text);
   const [low, high] = cells(at.buffer, at.offset, bytes);
   line(`${old[0]} = ${low};`);
-  if (high === undefined) {
-    line(`${low} = ${changed32(x, op, type, old[0], value[0], swap?.[0] ?? null)};`);
-    return;
-  }
-  line(`${old[1]} = ${high};`);
-  const [newLow, newHigh] = changed64(x, op, type, old, value, swap);
-  line(`${high} = ${newHigh}; ${low} = ${newLow};`);
+  if (high !== undefined) line(`${old[1]} = ${high};`);
+  const [newLow, newHigh] = combined(x, op, type, old, value, swap);
+  if (high !== undefined) line(`${high} = ${newHigh};`);
+  line(`${low} = ${newLow};`);
+}
+
+/** The value that an update makes of two, or of three. */
+export function combined(
+  x: Instruction,
+  op: Update,
+  type: PtxType,
+  a: Pair,
+  b: Pair,
+  swap: Pair | null = null,
+): Pair {
+  if (ptxBytes[type] === 8) return changed64(x, op, type, a, b, swap);
+  return [changed32(x, op, type, a[0], b[0], swap?.[0] ?? null), '0'];
 }
 
 function changed32(

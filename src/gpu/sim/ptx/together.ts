@@ -7,6 +7,7 @@ import { type Element, elementTypes, isElementType } from '../factors.js';
 import { bringing, type LaneMeeting, word } from '../lanes.js';
 import { type Instruction, meet } from './code.js';
 import { type Handler, placed, scopeOf, spaceOf, spot } from './memory.js';
+import { multimem } from './multimem.js';
 import { box, getctarank, mapa, setmaxnreg, tensormap, wgmma } from './tiles.js';
 
 export const together: Readonly<Record<string, Handler>> = {
@@ -45,6 +46,7 @@ export const together: Readonly<Record<string, Handler>> = {
   call,
   cp: copy,
   mbarrier,
+  multimem,
   tensormap,
   wgmma,
   setmaxnreg,
