@@ -14,7 +14,7 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 10_990,
-  gpu: 20_220,
+  gpu: 20_360,
   net: 11_300,
   moe: 18_990,
   verify: 6_950,
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 80_310 },
+  { name: 'src', files: sources('src'), ceiling: 80_450 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_190 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_280 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_390 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 33_530 },
+  ...{ name: 'docs and README', ceiling: 33_590 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
