@@ -17,7 +17,7 @@ function subject(line: number, stores = 1) {
   const store = (at: number) => `.loc 1 ${line + at} 5\nst.global.u32 [%rd1+${4 * at}], %r1;`;
   const program = ptx(
     `.version 8.0\n.target sm_90\n.address_size 64
-    .visible .entry put(.param .u64 put_param_0) {
+    .visible .entry _Z3putPj(.param .u64 put_param_0) {
       .reg .b32 %r<2>; .reg .b64 %rd<2>;
       ld.param.u64 %rd1, [put_param_0];
       mov.u32 %r1, 1;
@@ -48,6 +48,7 @@ test('an annotation stands at the line of the source', async () => {
   );
   expect(annotation).toContain('%0A');
   expect(annotation).toContain('st.global.u32 [%25rd1+0], %25r1;');
+  expect(annotation).toContain('by put on rank 0');
   expect(rest[0]).toContain('1 finding');
 });
 

@@ -1,4 +1,5 @@
 /** Collects what a run finds out, each thing once, and turns findings into text. */
+import { demangled } from '../../lang/ptx/index.js';
 import type { AccessReport, BufferInfo, Finding, StaleRead } from './detector/detector.js';
 
 type Content<F> = F extends unknown ? Omit<F, 'seed' | 'configuration' | 'stale'> : never;
@@ -107,7 +108,7 @@ function body(finding: Finding): string[] {
     case 'divergence':
       return [
         `${headline}: not all threads take part in ${finding.operation}`,
-        `    ${finding.where} (${finding.kernel}, rank ${finding.rank}, block ${finding.block})`,
+        `    ${finding.where} (${demangled(finding.kernel).name}, rank ${finding.rank}, block ${finding.block})`,
         `    there: ${threads(finding.present)}; missing: ${threads(finding.absent)}`,
       ];
     case 'stuck-wait': {
@@ -166,7 +167,7 @@ function access(a: AccessReport): string[] {
   const what = a.kind === 'address' ? 'addressed' : `${a.kind}, ${strength},`;
   return [
     `    ${a.where}  ${a.text}`,
-    `      ${what} by ${a.kernel} on rank ${a.rank}, block ${a.block}, thread ${a.thread}`,
+    `      ${what} by ${demangled(a.kernel).name} on rank ${a.rank}, block ${a.block}, thread ${a.thread}`,
   ];
 }
 

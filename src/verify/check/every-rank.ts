@@ -40,7 +40,10 @@ export interface RankHost {
   ): void;
   /** What is there once all that was enqueued is done. */
   read(from: Elements): Promise<number[]>;
-  /** Throws `WrongResult` unless each element is `expected` of its index, or differs by no more than `within`. */
+  /**
+   * Compares each element with `expected` of its index, from which it may differ by `within`. The first wrong one is told once the program
+   * has ended: others may wait for what it does next.
+   */
   expect(from: Elements, expected: (index: number) => number, within?: number): Promise<void>;
   /** Waits for all that this rank has enqueued, and then for all ranks: what they did before comes before what is enqueued next. */
   meet(): Promise<void>;
@@ -57,13 +60,15 @@ export function everyRank(
 ): CheckConfiguration {
   requireFunction('program', program);
   return programOfRanks(name, machine, async (world, sim) => {
-    const host = hostOf(world, sim.device(world.rank));
+    const wrong: WrongResult[] = [];
+    const host = hostOf(world, sim.device(world.rank), wrong);
     await program(host);
     await host.stream.synchronize();
+    if (wrong[0] !== undefined) throw wrong[0];
   });
 }
 
-function hostOf(world: World, device: SimDevice): RankHost {
+function hostOf(world: World, device: SimDevice, wrong: WrongResult[]): RankHost {
   const { rank, ranks } = world;
   const stream = device.createStream();
   const host: RankHost = {
@@ -103,7 +108,7 @@ function hostOf(world: World, device: SimDevice): RankHost {
       for (const [i, value] of (await host.read(from)).entries()) {
         const [wanted] = decode(from.type, encode(from.type, [expected(i)]));
         if (!(Object.is(value, wanted) || Math.abs(value - wanted!) <= within))
-          throw new WrongResult(`rank ${rank}: ${from.name}[${i}] is ${value}, not ${wanted}`);
+          wrong.push(new WrongResult(`rank ${rank}: ${from.name}[${i}] is ${value}, not ${wanted}`));
       }
     },
     async meet() {

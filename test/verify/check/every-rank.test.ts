@@ -125,6 +125,19 @@ test('comparing names the rank, the element and both values', async () => {
   expect(said.join()).toContain('rank 0: sums[1] is 2.5, not 2');
 });
 
+test('a wrong result on one rank is told once the others have got what they wait for', async () => {
+  let ended = 0;
+  const said = await findingsOf(async (host) => {
+    const to = host.buffer('to', 'u32', [host.rank]);
+    host.launch(copy, { grid: 1, block: 1 }, { from: From.of({ word: to }), to: { address: to.address } });
+    await host.expect(to, () => 1);
+    await host.meet();
+    ended++;
+  });
+  expect(said).toEqual([expect.stringContaining('Wrong result: rank 0: to[0] is 0, not 1')]);
+  expect(ended).toBe(2 * 4);
+});
+
 test.each([
   [true, 0],
   [false, 1],
