@@ -1,6 +1,4 @@
-import { readFileSync } from 'node:fs';
-import { basename } from 'node:path';
-import { ArgumentError, FileError, messageOf, onlyGiven, requireInteger } from '../base/errors.js';
+import { ArgumentError, onlyGiven, requireInteger } from '../base/errors.js';
 import { families } from '../moe/families/index.js';
 import { formatNames, limits, type ProfileName, profile, profiles } from '../moe/layer/index.js';
 import {
@@ -12,7 +10,6 @@ import {
   mostTokens,
   named,
   nodesOf,
-  placementFor,
   placeOn,
   plan,
   type Question,
@@ -21,7 +18,7 @@ import {
   type WholeModel,
 } from '../tools/plan/index.js';
 import { type Command, type FlagsOf, Option } from './commander.js';
-import { choice, doublings, dtypeOption, integerFrom, listOfTokens, seed, skewOption } from './options.js';
+import { choice, doublings, dtypeOption, integerFrom, listOfTokens } from './options.js';
 import { modelText, planText } from './print-plan.js';
 import { version } from './start.js';
 
@@ -55,22 +52,8 @@ const define = (command: Command) =>
       `only this one: ${families.map(({ name }) => name).join(', ')}, or a published library/mode`,
     )
     .option('--replicas <n>', 'ranks that hold the same tokens', ranks, 1)
-    .addOption(skewOption().conflicts(['perfectRouter', 'nodesPerToken', 'loads']))
-    .addOption(
-      new Option('--perfect-router', 'every expert gets the same load').conflicts(['nodesPerToken', 'loads']),
-    )
-    .addOption(
-      new Option('--nodes-per-token <n>', 'the router picks so many nodes at most')
-        .argParser(ranks)
-        .conflicts('loads'),
-    )
-    .option('--loads <file.json>', 'measured: counts of every expert, or the experts of every token')
-    .addOption(
-      new Option('--places <n>', 'with skewed or measured loads: experts in so many places, by rebalance')
-        .argParser(integerFrom(1, limits.experts))
-        .conflicts(['perfectRouter', 'nodesPerToken']),
-    )
-    .option('--seed <n>', 'who is popular, where routes are skewed', seed, 1)
+    .addOption(new Option('--perfect-router', 'every expert gets the same load').conflicts('nodesPerToken'))
+    .option('--nodes-per-token <n>', 'the router picks so many nodes at most', ranks)
     .option('--json', 'print all answers as JSON')
     .addHelpText(
       'after',
@@ -85,9 +68,8 @@ Exit code: 0; 2 for a mistake in the arguments.
 
 Examples:
   $ heddle plan --ep 64 --nodes 8 --machine p5en --tokens 128
-  $ heddle plan --ep 32 --skew 1 --places 288
   $ heddle plan --ep 8 --tokens 512,4096 --layers 58
-  $ heddle plan --model kimi_k2 --ep 32 --machine h200-cx7 --tokens 1..4096 --skew 0.5`,
+  $ heddle plan --model kimi_k2 --ep 32 --machine h200-cx7 --tokens 1..4096`,
     );
 
 function predictAll(flags: PlanFlags): void {
@@ -131,62 +113,15 @@ function modelJson(model: WholeModel, tokens: readonly number[]) {
 }
 
 function questionOf(flags: PlanFlags): Question {
-  const { model, places, dtype, combineDtype, replicas, tokens } = flags;
-  const layer = profile(model);
+  const { model, dtype, combineDtype, replicas, tokens } = flags;
   const machine = machineNamed(flags.machine);
   const place = placeOn(machine, flags.ep, flags.nodes);
   const law = lawOf(flags, nodesOf(place));
-  const placement = places === undefined ? undefined : placementFor(layer, place, law, places);
-  return {
-    ...onlyGiven({ placement }),
-    ...{ model, layer, machine, place, tokens, law, dtype, combineDtype, replicas },
-  };
+  return { model, layer: profile(model), machine, place, tokens, law, dtype, combineDtype, replicas };
 }
 
-function lawOf({ skew, perfectRouter, nodesPerToken, loads, seed }: PlanFlags, nodes: number): RoutingLaw {
+function lawOf({ perfectRouter, nodesPerToken }: PlanFlags, nodes: number): RoutingLaw {
   if (nodesPerToken !== undefined) requireInteger('--nodes-per-token', nodesPerToken, 1, nodes);
-  if (loads !== undefined) return lawFrom(basename(loads), read(loads));
   if (perfectRouter === true) return { kind: 'perfect' };
-  if (skew !== undefined) return { kind: 'skewed', exponent: skew, seed };
   return { kind: 'uniform', ...onlyGiven({ nodesAtMost: nodesPerToken }) };
-}
-
-function read(path: string): string {
-  try {
-    return readFileSync(path, 'utf8');
-  } catch (error) {
-    throw new FileError(`--loads ${path}`, 'read', error);
-  }
-}
-
-/**
- * Measured loads of the experts, from a file: how often each was chosen, or what every token chose.
- * A list of numbers is counts, an entry for each expert; a list of lists is routes, an entry for each token.
- */
-export function lawFrom(name: string, text: string): RoutingLaw {
-  const wrong = (what: unknown) =>
-    new ArgumentError(
-      name,
-      what,
-      'a JSON list of counts (a number for each expert) or of routes (a list for each token)',
-    );
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch (error) {
-    throw new ArgumentError(name, text, `JSON (${messageOf(error)})`);
-  }
-  if (!Array.isArray(value) || value.length === 0) throw wrong(value);
-  const isCount = (one: unknown): one is number =>
-    typeof one === 'number' && one >= 0 && one <= Number.MAX_SAFE_INTEGER;
-  const counts = value.filter(isCount);
-  if (counts.length === value.length) return { kind: 'counts', counts };
-  const tokens = value.map((ids: unknown) => {
-    if (!Array.isArray(ids) || ids.length === 0) throw wrong(ids);
-    return ids.map((id: unknown) => {
-      if (!Number.isInteger(id)) throw wrong(id);
-      return id as number;
-    });
-  });
-  return { kind: 'routes', tokens };
 }

@@ -2,10 +2,8 @@
 import { aligned, type Column, textTable } from '../base/table.js';
 import {
   type Answer,
-  busiestOf,
   bytesOfModel,
   fastest,
-  hits,
   mostTokens,
   nodesOf,
   type Question,
@@ -21,20 +19,11 @@ const range = (low: number, high: number): string => `${micro(low)}–${micro(hi
 const mega = (bytes: number): string => (bytes / 1e6).toFixed(bytes < 1e7 ? 2 : 0);
 
 function lawInWords(law: RoutingLaw): string {
-  switch (law.kind) {
-    case 'uniform':
-      return law.nodesAtMost === undefined
-        ? 'uniform routes'
-        : `uniform routes, ${law.nodesAtMost} nodes a token at most`;
-    case 'perfect':
-      return 'a perfect router';
-    case 'skewed':
-      return `skewed routes (n-th most popular expert ∝ n^-${law.exponent})`;
-    case 'counts':
-      return 'measured loads of the experts';
-    case 'routes':
-      return `${law.tokens.length} measured tokens`;
-  }
+  if (law.kind === 'perfect') return 'a perfect router';
+  const { nodesAtMost } = law;
+  return nodesAtMost === undefined
+    ? 'uniform routes'
+    : `uniform routes, ${nodesAtMost} nodes a token at most`;
 }
 
 function heading({ model, layer, machine, place, law, dtype, combineDtype }: Question): string {
@@ -71,17 +60,6 @@ function columnsOf(who: (answer: Answer) => string): readonly Column<Answer>[] {
   ];
 }
 
-/** The load of the busiest rank, where routes are not even. */
-function loadLine({ layer, place, law, placement }: Question): string[] {
-  if (law.kind === 'uniform' || law.kind === 'perfect') return [];
-  const inOrder = `${busiestOf(hits(layer, place, law)).toFixed(2)} × the mean of routes`;
-  if (placement === undefined) return [`The busiest rank gets ${inOrder}.`];
-  const now = busiestOf(hits(layer, place, law, placement)).toFixed(2);
-  return [
-    `The busiest rank gets ${now} × the mean of routes with experts in ${placement.places.length} places, ${inOrder} in order.`,
-  ];
-}
-
 export function planText(question: Question, answers: readonly Answer[]): string {
   const published = [...new Set(answers.map(({ source }) => source))].filter((source) => source !== 'Heddle');
   const mark = (source: string): string => (source === 'Heddle' ? '' : ` [${published.indexOf(source) + 1}]`);
@@ -94,7 +72,6 @@ export function planText(question: Question, answers: readonly Answer[]): string
   out.push(
     'Bytes and messages: of a rank, both phases together, in the mean. Nine of ten measurements are expected in the range.',
   );
-  out.push(...loadLine(question));
   const beyond = new Map<string, Set<string>>();
   for (const answer of answers)
     for (const why of answer.beyond)

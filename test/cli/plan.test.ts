@@ -1,9 +1,6 @@
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { heddle } from '../../src/cli/program.js';
 import { MoeLayer } from '../../src/moe/index.js';
-import { temporaryFolder } from '../temporary.js';
 import { err, forget, hear, out } from './said.js';
 
 hear();
@@ -18,15 +15,8 @@ describe('heddle plan', () => {
     expect(out).toMatch(/^\* hybrid: a prediction, no measurement/m);
   });
 
-  it('says what more places for experts bring on skewed routes', async () => {
-    expect(await heddle([...p5en, '--skew', '1', '--places', '320', '--family', 'hybrid'])).toBe(0);
-    expect(out).toMatch(
-      /busiest rank gets 1\.0\d × the mean of routes with experts in 320 places, 8\.\d\d ×/,
-    );
-  });
-
   it('prints JSON', async () => {
-    expect(await heddle([...p5en, '--json', '--skew', '0.5'])).toBe(0);
+    expect(await heddle([...p5en, '--json', '--nodes-per-token', '4'])).toBe(0);
     const { answers, fastest, question, version, units } = JSON.parse(out);
     expect({ version, units }).toMatchObject({
       version: expect.stringMatching(/^\d/),
@@ -38,7 +28,7 @@ describe('heddle plan', () => {
       dtype: 'fp8',
       combineDtype: 'bf16',
       layer: { hidden: 7168 },
-      law: { kind: 'skewed', exponent: 0.5 },
+      law: { kind: 'uniform', nodesAtMost: 4 },
     });
     expect(answers[0].phases[0]).toHaveProperty('traffic.busiest.network.bytes');
     expect(fastest[0].among[0]).toHaveProperty('candidate');
@@ -82,28 +72,17 @@ describe('heddle plan', () => {
     expect(err).toMatch(/--family is "hybrid"; it must be one that is known/);
   });
 
-  it('refuses measured routes in which a token names one expert twice, as rounds do', async () => {
-    const folder = temporaryFolder(onTestFinished);
-    const loads = join(folder, 'loads.json');
-    writeFileSync(loads, JSON.stringify([[0, 1, 2, 3, 4, 5, 6, 6]]));
-    expect(await heddle([...p5en, '--loads', loads])).toBe(2);
-    expect(err).toMatch(/loads\[0\]\[7\] is 6; it must be an expert that the token names once/);
-  });
-
   it.each([
     [['--model', 'gpt5'], /Allowed choices are deepseek_v3/],
     [['--machine', 'abacus'], /--machine is "abacus"; it must be one of h200-nvlink/],
-    [['--loads', 'abacus.json'], /abacus\.json cannot be read/],
     [['serve', '--tokens-per-second', '5'], /unknown option '--tokens-per-second'/],
     [['--replicas', '2', '--tokens', '3'], /--tokens is 3; it must be a multiple of replicas, 2/],
     [['--family', 'portabel'], /--family is "portabel".*hybrid/],
     [['--ep', '63', '--nodes', '8'], /--ep is 63; it must be a multiple of nodes, 8/],
     [['--ep', '2048'], /'2048' is invalid. It must be an integer from 2 to 1024/],
     [['--tokens', '0'], /integers from 1 to/],
-    [['--skew', '11'], /'11' is invalid. It must be a number above 0, at most 10/],
-    [['--skew', '1', '--perfect-router'], /cannot be used with/],
+    [['--nodes-per-token', '2', '--perfect-router'], /cannot be used with/],
     [['--nodes-per-token', '99'], /--nodes-per-token is 99; it must be an integer from 1 to 8/],
-    [['--places', '288'], /--places is 288; it must be given with skewed loads: add --skew or --loads/],
     [['--dtype', 'int3'], /Allowed choices are .*nvfp4/],
   ])('refuses %j and says why', async (args, message) => {
     expect(await heddle(['plan', ...args])).toBe(2);

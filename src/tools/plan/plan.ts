@@ -1,7 +1,7 @@
 /** `heddle plan`: what dispatch and combine cost on a machine, for everything that could carry them there. */
 import { ArgumentError } from '../../base/errors.js';
 import { type Family, families, type Travel } from '../../moe/families/index.js';
-import { type FormatName, type Placement, type Profile, rowBytes } from '../../moe/layer/index.js';
+import { type FormatName, type Profile, rowBytes } from '../../moe/layer/index.js';
 import { type DataSheet, fabrics } from './machines.js';
 import { type Fit, predict, workOf } from './model.js';
 import { type Hits, hits, nodesOf, type RankPlacement, type RoutingLaw } from './routing.js';
@@ -16,8 +16,6 @@ export interface Question {
   /** Numbers of tokens of a rank. */
   readonly tokens: readonly number[];
   readonly law: RoutingLaw;
-  /** Where experts live. Default: in order, one place each. */
-  readonly placement?: Placement;
   readonly dtype: FormatName;
   readonly combineDtype: FormatName;
   readonly replicas: number;
@@ -124,12 +122,12 @@ export function named(all: readonly Candidate[], name: string | undefined): read
 
 /** The values that every candidate needs for every number of tokens. */
 export function plan(question: Question, asked: readonly Candidate[]): Answer[] {
-  const { layer, place, law, placement, replicas, tokens } = question;
+  const { layer, place, law, replicas, tokens } = question;
   if (place.ranks % replicas !== 0)
     throw new ArgumentError('replicas', replicas, `a divisor of ep, ${place.ranks}`);
   for (const one of tokens)
     if (one % replicas !== 0) throw new ArgumentError('tokens', one, `a multiple of replicas, ${replicas}`);
-  const found = hits(layer, place, law, placement);
+  const found = hits(layer, place, law);
   return tokens.flatMap((one) => asked.map((candidate) => answer(question, found, candidate, one)));
 }
 

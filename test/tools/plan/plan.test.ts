@@ -1,7 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ArgumentError } from '../../../src/base/errors.js';
 import { listOfTokens } from '../../../src/cli/options.js';
-import { lawFrom } from '../../../src/cli/plan.js';
 import { planText } from '../../../src/cli/print-plan.js';
 import { oneSidedWindow } from '../../../src/moe/families/one-sided/window.js';
 import {
@@ -15,7 +13,6 @@ import {
   plan,
   type Question,
 } from '../../../src/tools/plan/index.js';
-import { drawnJson, readAll, spoiltJson } from '../../hostile.js';
 
 const layer = { hidden: 7168, experts: 256, topK: 8 };
 
@@ -203,7 +200,6 @@ describe('one node', () => {
 
 describe('what does not fit is refused', () => {
   const p5en = machineNamed('p5en');
-  const routes = (text: string) => () => hits(layer, { ranks: 8, perNode: 8 }, lawFrom('l', text));
   it.each([
     [() => machineNamed('mi300x-cx7'), /machine is "mi300x-cx7"; it must be one of h200-nvlink.*p5en/],
     [() => placeOn(p5en, 60, 8), /ep is 60; it must be a multiple of nodes, 8/],
@@ -222,34 +218,8 @@ describe('what does not fit is refused', () => {
     [() => listOfTokens('0'), /integers from 1 to/],
     [() => listOfTokens('9..3'), /like 1,8,128 or 1\.\.128/],
     [() => listOfTokens('1..2..3'), /integers from 1 to/],
-    [() => lawFrom('loads.json', '{'), /loads\.json is .*must be JSON/],
-    [() => lawFrom('loads.json', '"many"'), /loads\.json is "many".*counts.*routes/],
-    [routes('[1,2,3]'), /as many as there are experts, 256/],
-    [routes('[[1,999,2,3,4,5,6,7]]'), /loads\[0\]\[1\] is 999/],
-    [routes('[[1,2]]'), /loads\[0\] is .* 8 experts/],
-    [
-      routes('[[1,2,3,4,5,6,7,8],[1,2,3,4,5,6,7,2]]'),
-      /loads\[1\]\[7\] is 2; it must be an expert that the token names once/,
-    ],
   ])('%s', (wrong, message) => {
     expect(wrong).toThrow(message);
-  });
-
-  it('hostile files of loads are read or refused', () => {
-    for (const loads of [
-      [3, 0, 1],
-      [[0, 1], [2]],
-    ])
-      readAll(
-        [...spoiltJson(loads), ...drawnJson(loads, 7)],
-        (text) => lawFrom('loads.json', text),
-        ArgumentError,
-        (law) => {
-          if (law.kind === 'counts')
-            expect(law.counts.every((count) => count >= 0 && Number.isFinite(count))).toBe(true);
-          else expect(law.kind === 'routes' && law.tokens.flat().every(Number.isInteger)).toBe(true);
-        },
-      );
   });
 });
 
@@ -257,11 +227,4 @@ it('tokens come as a list or a range', () => {
   expect(listOfTokens('1..12')).toEqual([1, 2, 4, 8, 12]);
   expect(listOfTokens('128')).toEqual([128]);
   expect(listOfTokens('3,5')).toEqual([3, 5]);
-});
-
-it('measured routes are counted as they are', () => {
-  const shape = { hidden: 8, experts: 4, topK: 2 };
-  const found = hits(shape, { ranks: 4, perNode: 2 }, lawFrom('l', '[[0,1],[0,3]]'));
-  expect([...found.ranks]).toEqual([1, 0.5, 0, 0.5]);
-  expect([...found.nodes]).toEqual([1, 0.5]);
 });

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { Travel } from '../../../src/moe/families/index.js';
 import { ownerOf } from '../../../src/moe/layer/index.js';
 import { hits, type RankPlacement, type RoutingLaw, traffic } from '../../../src/tools/plan/index.js';
-import { byPopularity, interleaved, makeAllRoutes } from '../../../src/verify/testing/index.js';
+import { interleaved } from '../../../src/verify/testing/index.js';
 
 /** A token's choice and its probability. */
 type Choice = readonly [ids: readonly number[], probability: number];
@@ -34,12 +34,6 @@ interface Case {
   readonly choices: readonly Choice[];
 }
 
-const seed = 7;
-const zipf = (experts: number, exponent: number): number[] => {
-  const weights = new Array<number>(experts).fill(0);
-  for (const [n, id] of byPopularity(experts, seed).entries()) weights[id] = (n + 1) ** -exponent;
-  return weights;
-};
 const even = (n: number): number[] => new Array<number>(n).fill(1);
 
 const cases: readonly Case[] = [
@@ -82,15 +76,6 @@ const cases: readonly Case[] = [
       return [[0, 1, 2].map((k) => turn[(start + k) % 10]!), 1 / 10];
     }),
   },
-  ...[0.5, 2].map(
-    (exponent): Case => ({
-      name: `skewed by ${exponent}`,
-      experts: 9,
-      topK: 4,
-      place: { ranks: 6, perNode: 2 },
-      ...{ law: { kind: 'skewed', exponent, seed }, choices: draws(zipf(9, exponent), 4) },
-    }),
-  ),
 ];
 
 const ways: readonly Travel[] = (['expert', 'rank', 'rails'] as const).flatMap((rows) =>
@@ -161,7 +146,7 @@ describe('messages for a peer', () => {
   const way: Travel = { rows: 'rank', message: 'peer', metadata: 'rows' };
 
   it('are as many as there are other ranks, or rails, with any row of two tokens', () => {
-    const one = cases.find(({ name }) => name === 'skewed by 2')!;
+    const one = cases.find(({ name }) => name === 'uniform, ranks with unequal numbers of experts')!;
     const { experts, topK, place, law, choices } = one;
     const load = {
       hits: hits({ hidden: 1, experts, topK }, place, law),
@@ -281,40 +266,4 @@ describe('the shapes that people run', () => {
     expect(rails.rows).toBeCloseTo(byRails, 1);
     expect([expert.peers, rails.peers]).toEqual([peers, railPeers]);
   });
-
-  it('skewed routes are those that the benchmark draws', () => {
-    const shape = { ...layer, ranks: 16 };
-    const place = { ranks: 16, perNode: 8 };
-    const tokens = 2000;
-    const drawn = makeAllRoutes(shape, tokens, 3, { router: { kind: 'zipf', exponent: 1 } });
-    const to = new Array<number>(16).fill(0);
-    for (const { topkIds } of drawn) {
-      for (let token = 0; token < tokens; token++) {
-        const ids = topkIds.subarray(8 * token, 8 * token + 8);
-        for (const rank of new Set(Array.from(ids, (id) => ownerOf(shape, id)))) to[rank]!++;
-      }
-    }
-    const { ranks } = hits(layer, place, { kind: 'skewed', exponent: 1, seed: 3 });
-    // 32,000 draws: five standard errors are at most 0.014.
-    for (const [rank, n] of to.entries())
-      expect(Math.abs(n / (16 * tokens) - ranks[rank]!)).toBeLessThan(0.014);
-  });
-
-  it('measured loads are met', () => {
-    const counts = Array.from({ length: 256 }, (_, i) => 1000 / (1 + (i % 64)) ** 0.7);
-    const total = counts.reduce((sum, n) => sum + n, 0);
-    const { routes } = hits(layer, { ranks: 256, perNode: 8 }, { kind: 'counts', counts });
-    for (const [rank, n] of counts.entries()) expect(routes[rank]).toBeCloseTo((8 * n) / total, 4);
-  });
-});
-
-it('an expert that every token names leaves the others the loads that were counted', () => {
-  const shape = { hidden: 8, experts: 8, topK: 2 };
-  const counts = [7, 1, 1, 1, 1, 1, 1, 1];
-  const { routes } = hits(shape, { ranks: 8, perNode: 2 }, { kind: 'counts', counts });
-  for (const [expert, count] of counts.entries()) expect(routes[expert]).toBeCloseTo(count / 7, 4);
-  // The popular ones of a very skewed router come in nearly every token.
-  const skewed = { kind: 'skewed', exponent: 7, seed: 1 } as const;
-  const all = hits({ ...shape, experts: 256, topK: 8 }, { ranks: 8, perNode: 8 }, skewed).routes;
-  expect(all.reduce((sum, one) => sum + one, 0)).toBeCloseTo(8, 4);
 });
