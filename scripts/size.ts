@@ -18,8 +18,8 @@ const ceilings = {
   net: 11_300,
   moe: 18_990,
   verify: 6_950,
-  tools: 7_810,
-  cli: 2_890,
+  tools: 7_550,
+  cli: 2_810,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 80_460 },
+  { name: 'src', files: sources('src'), ceiling: 80_110 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_190 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_400 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_140 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 33_600 },
+  ...{ name: 'docs and README', ceiling: 33_500 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
