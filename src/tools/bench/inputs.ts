@@ -74,6 +74,12 @@ export function tensorsOf({ timing, noise }: Rig, seed: number) {
     empty,
     from,
     filled,
+    /** Rows of bf16 that no other rank has, so that tokens of several ranks choose experts apart. */
+    rows(shape: readonly number[]): OwnedTensor {
+      const tensor = empty('bf16', shape, 'rows');
+      own(createNoise(device, stream, seed + 1 + world.rank)).fill(stream, tensor.data, tensor.bytes);
+      return tensor;
+    },
     /** A part of experts' weights: of `dtype`, but for scales and biases. */
     weights(part: string, shape: readonly number[], dtype: Dtype): OwnedTensor {
       if (!part.endsWith('Scales')) return filled(part.endsWith('Bias') ? 'bf16' : dtype, shape, 'weights');

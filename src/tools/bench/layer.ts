@@ -69,7 +69,7 @@ function prepare(tools: Tools, tokens: number) {
   const { family, rows } = plan;
   const tensors = tensorsOf(tools, 1);
   const shape = [tokens, data.model.hidden];
-  const x = tensors.filled('bf16', shape);
+  const x = tensors.rows(shape);
   const options: MoeLayerOptions = {
     ...{ model: data.model, maxTokens: tokens, rows, ...data.weights },
     ...(family !== undefined && { family }),

@@ -64,7 +64,7 @@ async function measure(
   const chunks = Math.ceil(tokens / maxTokens);
   const tensors = tensorsOf(rig, 1);
   const shape = [tokens, model.hidden];
-  const [x, out] = [tensors.filled('bf16', shape), tensors.empty('bf16', shape)];
+  const [x, out] = [tensors.rows(shape), tensors.empty('bf16', shape)];
   const how = { model, rows, ...(family !== undefined && { family }) };
 
   const alone = await MoeLayer.create(world, { ...how, ...weights, maxTokens: tokens });

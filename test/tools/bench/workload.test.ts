@@ -1,10 +1,13 @@
 import { describe, expect, it } from 'vitest';
+import { readBits } from '../../../src/moe/index.js';
 import { placedRoutes, traffic } from '../../../src/moe/layer/index.js';
-import { setsFor } from '../../../src/tools/bench/inputs.js';
+import { World } from '../../../src/net/world/index.js';
+import { createNoise, setsFor, tensorsOf } from '../../../src/tools/bench/inputs.js';
 import { rowsBetween } from '../../../src/tools/bench/nccl.js';
 import { roundsFor } from '../../../src/tools/bench/program.js';
 import { rowsOf } from '../../../src/tools/bench/rows.js';
 import { spread } from '../../../src/tools/bench/statistics.js';
+import { Crew, createTiming } from '../../../src/tools/bench/timing.js';
 import {
   busiestLoad,
   placementByCounts,
@@ -184,4 +187,16 @@ describe('how much a measurement repeats', () => {
     expect(setsFor(100, 30e6, 50e6)).toBe(6);
     expect(setsFor(8, 0, 0)).toBe(1);
   });
+});
+
+it('the rows that a rank brings to a layer are its own: equal ones would all choose the same experts', async () => {
+  const crew = new Crew();
+  const [first, second] = await World.local({ ranks: 2, device: 'sim' }, async (world) => {
+    const timing = await createTiming(world, crew, 1);
+    const tensors = tensorsOf({ timing, noise: createNoise(world.device, timing.stream, 1) }, 1);
+    const [own, shared] = [tensors.rows([2, 64]), tensors.filled('bf16', [2, 64])];
+    return [await readBits(own, timing.stream), await readBits(shared, timing.stream)] as const;
+  });
+  expect(first![0]).not.toEqual(second![0]);
+  expect(first![1]).toEqual(second![1]);
 });
