@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 80_110 },
+  { name: 'src', files: sources('src'), ceiling: 80_120 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_190 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_140 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_160 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 33_500 },
