@@ -116,8 +116,7 @@ export class Engine implements MachineServices {
     const site = (id: SiteId) => this.sites.site(id);
     const assume = options.assume ?? [];
     for (const one of assume) requireOneOf('assume', one, assumptions);
-    const launches = assume.includes('launches');
-    const detector = mode === 'checked' ? new Detector({ seed, configuration, site, launches }) : null;
+    const detector = mode === 'checked' ? new Detector({ seed, configuration, site, assume }) : null;
     this.#watcher = options.watch?.(site, this.seen) ?? null;
     this.detector = detector && this.#watcher ? watched(detector, this.#watcher) : detector;
     this.log = new FindingLog(seed, configuration, () => detector?.staleReads ?? []);

@@ -11,9 +11,10 @@ export type ScheduleName = 'in-order' | 'random' | 'priority';
 
 /**
  * What GPUs order today though PTX's memory model does not. `launches`: a launch begins and ends with a fence of all GPUs.
+ * `barriers`: what a thread has fenced comes, behind a barrier, before the stores of all its threads.
  * `volatile`: a thread that has seen a volatile load's value goes on behind it. `vectors`: an atomic access of a vector is one access.
  */
-export const assumptions = ['launches', 'volatile', 'vectors'] as const;
+export const assumptions = ['launches', 'barriers', 'volatile', 'vectors'] as const;
 export type Assumption = (typeof assumptions)[number];
 
 export interface EngineOptions {

@@ -29,6 +29,8 @@ export interface Cause {
 /** Why GPUs keep a rule that PTX does not ask for, in a line each. docs/checking.md says where that comes from. */
 const reasons: Readonly<Record<Assumption, string>> = {
   launches: 'a launch begins and ends with a fence of all GPUs, of which PTX says nothing',
+  barriers:
+    'what a thread has fenced comes, behind a barrier, before the stores of all its threads; to PTX before its own',
   volatile: 'a thread goes on only once it has a volatile load’s value; to PTX that load acquires nothing',
   vectors: 'an aligned vector is read and written at once; to PTX its parts are accesses of their own',
 };

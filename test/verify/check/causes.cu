@@ -53,6 +53,22 @@ extern "C" __global__ void last(const float*, float* parts, float*, float* out) 
   if (am && threadIdx.x == 0) { float sum = 0; for (int i = 0; i < gridDim.x; i++) sum += parts[i]; *out = sum; }
 }
 
+// All threads store to the peer and fence that, or not, and one raises the flag behind a barrier.
+template <bool fences> __device__ void raise(unsigned* mine, unsigned* peer, unsigned* out) {
+  peer[32 + threadIdx.x] = threadIdx.x;
+  if (fences) __threadfence_system();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    asm volatile("st.relaxed.sys.global.u32 [%0], 1;" ::"l"(peer) : "memory");
+    unsigned seen;
+    do asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(mine) : "memory"); while (seen != 1);
+  }
+  __syncthreads();
+  out[threadIdx.x] = mine[32 + threadIdx.x];
+}
+extern "C" __global__ void fenced(const float*, unsigned* mine, unsigned* peer, unsigned* out) { raise<true>(mine, peer, out); }
+extern "C" __global__ void unfenced(const float*, unsigned* mine, unsigned* peer, unsigned* out) { raise<false>(mine, peer, out); }
+
 // All threads store to the peer, and one raises the flag at once.
 extern "C" __global__ void early(const float*, unsigned* mine, unsigned* peer, unsigned* out) {
   peer[32 + threadIdx.x] = threadIdx.x;

@@ -75,6 +75,7 @@ describe('causes of findings in PTX', needing('nvcc'), () => {
 
   test.each([
     ['boundary', 'launches', null, 'a launch begins and ends with a fence'],
+    ['fenced', 'barriers', null, 'behind a barrier, before the stores of all its threads'],
     ['packet', 'vectors', 100, 'the two halves of this v2 came apart'],
     ['waits', 'volatile', null, 'to PTX that load acquires nothing'],
   ] as const)('%s is by the letter alone: %s', async (name, rule, first, words) => {
@@ -93,6 +94,13 @@ describe('causes of findings in PTX', needing('nvcc'), () => {
 
   test('stores before a flag that releases nothing race with the launches behind it', async () => {
     const causes = await causesOf(subjectOf('unreleased', 1, null));
+    expect(causes).toMatchObject([
+      { rules: [], mend: expect.stringMatching(/^__threadfence_system\(\) before /) },
+    ]);
+  });
+
+  test('without the fence a flag behind a barrier is a race', async () => {
+    const causes = await causesOf(subjectOf('unfenced', 1, null), { assume: ['barriers'] });
     expect(causes).toMatchObject([
       { rules: [], mend: expect.stringMatching(/^__threadfence_system\(\) before /) },
     ]);

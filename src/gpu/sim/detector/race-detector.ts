@@ -94,11 +94,14 @@ export class Detector {
   #behind: Version | null = null;
 
   readonly #launchesFence: boolean;
+  readonly #barriersCarry: boolean;
   /** Where launches end with a fence: loads that were over when a thread of the rank, which has ended, saw a write behind them. */
   readonly #readsOver = new Map<number, Clock>();
 
   constructor(options: DetectorOptions) {
-    this.#launchesFence = options.launches ?? false;
+    const { assume = [] } = options;
+    this.#launchesFence = assume.includes('launches');
+    this.#barriersCarry = assume.includes('barriers');
     this.#reports = new RaceReports(options, this.#observations);
     this.#stale = new StaleReads(options, this.#observations);
   }
@@ -391,7 +394,7 @@ export class Detector {
   }
 
   blockBarrier(block: number): void {
-    meet(this.#blocks.get(block)!.threads, 'block');
+    this.#meet(this.#blocks.get(block)!.threads, 'block');
   }
 
   /** Blocks that have started are a cluster; such blocks have met. */
@@ -426,7 +429,7 @@ export class Detector {
   /** Threads of a block met: whole warps of it, or lanes of one. */
   groupMet(are: 'warps' | 'lanes', there: readonly { readonly id: number }[]): void {
     const threads = there.map(({ id }) => this.#threads[id]!);
-    meet(threads, are);
+    this.#meet(threads, are);
   }
 
   /** The warp whose first thread is `firstLane` met at a warp barrier. */
@@ -434,7 +437,12 @@ export class Detector {
     // Shuffles come in rows; only the first after an access has anything to order.
     let idle = true;
     for (let i = firstLane; idle && i < firstLane + lanes; i++) idle = this.#threads[i]!.idleSinceMeeting;
-    if (!idle) meet(this.#threads.slice(firstLane, firstLane + lanes), 'warps');
+    if (!idle) this.#meet(this.#threads.slice(firstLane, firstLane + lanes), 'warps');
+  }
+
+  #meet(threads: readonly Actor[], are: 'block' | 'warps' | 'lanes'): void {
+    if (this.#barriersCarry) sync.shareFences(threads);
+    meet(threads, are);
   }
 
   /** A copy, or a product, that the thread issues reads or writes there; `map`: a bulk copy reads its tensor map. */

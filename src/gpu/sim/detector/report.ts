@@ -1,5 +1,6 @@
 /** Turns races into findings: each pair of sites once per buffer and field, with both sides and a hint. */
 
+import type { Assumption } from '../options.js';
 import { kindOf, type Made, noSite, orderOf, scopeOf, siteOf } from './access.js';
 import { type Actor, type Observation, ReleaseHead, scopeNames, sys } from './actors.js';
 import type { AccessReport, BufferInfo, Finding, Site, SiteId } from './detector.js';
@@ -12,8 +13,8 @@ export interface DetectorOptions {
   /** The seed and the configuration that replay this run; they go into every finding. */
   readonly seed: string;
   readonly configuration: string;
-  /** Whether a launch begins and ends with a fence of all GPUs, as hardware has it. */
-  readonly launches?: boolean;
+  /** What GPUs are taken to order besides PTX's memory model. */
+  readonly assume?: readonly Assumption[];
 }
 
 /** Describing a place costs far more than comparing clocks; a racy loop need not describe every byte. */

@@ -23,7 +23,7 @@ import {
   ReleaseHead,
   sys,
 } from './actors.js';
-import { Clock, nothing, nothingOfBlock } from './clock.js';
+import { Clock, joinBlocks, nothing, nothingOfBlock } from './clock.js';
 import type { Location } from './location.js';
 
 const reaches: readonly Reach[] = [cta, gpu, sys];
@@ -219,6 +219,34 @@ function replaces(newer: ReleaseHead, older: ReleaseHead): boolean {
     newer.by.block === older.by.block && newer.scope >= older.scope && newer.includes(older.by, older.epoch)
   );
 }
+
+/** Threads meet where barriers carry fences: from now on the stores of each hand on what any of them has fenced. */
+export function shareFences(threads: readonly Actor[]): void {
+  for (const scope of [gpu, sys] as const) {
+    const heads = [...new Set(threads.flatMap(({ sync }) => sync?.fences[scope] ?? []))];
+    const [first] = heads;
+    if (first === undefined) continue;
+    const shared = heads.length === 1 ? first : joined(heads);
+    for (const thread of threads) thread.ensureSync().fences[scope] = shared;
+  }
+}
+
+/** The moment of nobody in particular, at which all that was released that these have. */
+function joined(heads: readonly ReleaseHead[]): ReleaseHead {
+  const [{ by, scope }] = heads as [ReleaseHead];
+  const nobody = new Actor(
+    by.index,
+    by.block,
+    by.lane,
+    ofNobody,
+    Clock.joinAll(heads.map(({ known }) => known)),
+  );
+  nobody.epoch = Number.POSITIVE_INFINITY;
+  nobody.own = heads.map(({ own }) => own).reduce(joinBlocks);
+  return new ReleaseHead(nobody, scope);
+}
+
+const ofNobody = { engine: 'bulk', does: 'write' } as const;
 
 /** A launch begins with a fence: the thread's writes hand on what came before it. */
 export function enter(me: Actor): void {

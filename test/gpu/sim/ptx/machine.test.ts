@@ -598,7 +598,7 @@ describe('refusals name the line, and what is not known', () => {
       'tex.1d.v4.f32.s32 {%f0, %f1, %f2, %f3}, [a, {%r0}];',
       "k.ptx:10: the simulated machine does not have 'tex.1d.v4.f32.s32': no such instruction",
     ],
-    ['fence.proxy.tensormap::generic.release.gpu;', 'of the other proxies'],
+    ['fence.proxy.newish;', 'of the other proxies'],
     ['ld.global.newish.u32 %r0, [%out];', "'.newish' is not known of it"],
     ['atom.global.add.noftz.b128 %r0, [%out], 1;', '128 bits are not updated'],
     [
