@@ -14,10 +14,10 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 10_990,
-  gpu: 20_360,
+  gpu: 20_400,
   net: 11_300,
   moe: 18_990,
-  verify: 6_950,
+  verify: 6_960,
   tools: 7_550,
   cli: 2_810,
 };
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 80_120 },
+  { name: 'src', files: sources('src'), ceiling: 80_150 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_190 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_160 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_170 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 33_500 },
+  ...{ name: 'docs and README', ceiling: 33_570 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 

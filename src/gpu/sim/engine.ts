@@ -16,14 +16,14 @@ import {
 import { maxSimulatedRanks } from '../index.js';
 import { Blocks, type MachineServices } from './blocks.js';
 import { type Mode, pause } from './compiled.js';
-import type { SiteId } from './detector/detector.js';
+import { assumptions, type SiteId } from './detector/detector.js';
 import { Detector } from './detector/race-detector.js';
 import { type FindingContent, FindingLog } from './findings.js';
 import { type HostProgram, HostThread } from './host-threads.js';
 import { Hosts } from './hosts.js';
 import { Meetings } from './meetings.js';
 import { SimBuffer } from './memory.js';
-import { assumptions, type EngineOptions, requireSteps, scheduleOf } from './options.js';
+import { type EngineOptions, requireSteps, scheduleOf } from './options.js';
 import { Puts } from './puts.js';
 import { Random } from './random.js';
 import type { Agent, Schedule } from './schedule.js';

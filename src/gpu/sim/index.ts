@@ -1,6 +1,14 @@
 export type { TraceEntry } from './blocks.js';
 export { isPtx, type KernelModule } from './compiled.js';
-export type { AccessReport, Finding, Mend, Site, StaleRead } from './detector/detector.js';
+export {
+  type AccessReport,
+  type Assumption,
+  assumptions,
+  type Finding,
+  type Mend,
+  type Site,
+  type StaleRead,
+} from './detector/detector.js';
 export { inWordsOf } from './detector/words.js';
 export type {
   PtxExtent,
@@ -14,7 +22,7 @@ export type { HostProgram } from './host-threads.js';
 export { type MachineOptions, type MachineStatistics, SimMachine } from './machine.js';
 export type { SimHostView } from './mapped.js';
 export type { FlushedNetwork, HostSubstitute, Nic } from './network.js';
-export { type Assumption, assumptions, type ScheduleName } from './options.js';
+export type { ScheduleName } from './options.js';
 export { refusedIn } from './ptx/compile.js';
 export { Random } from './random.js';
 export type { Schedule } from './schedule.js';

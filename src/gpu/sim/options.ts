@@ -1,21 +1,13 @@
 /** What a machine is made of. */
 import { requireInteger } from '../../base/errors.js';
 import type { Mode } from './compiled.js';
-import type { Site, SiteId } from './detector/detector.js';
+import type { Assumption, Site, SiteId } from './detector/detector.js';
 import type { Random } from './random.js';
 import { InOrder, PrioritySchedule, RandomSchedule, type Schedule } from './schedule.js';
 import type { Watcher } from './watched.js';
 
 /** How the machine decides who runs next. */
 export type ScheduleName = 'in-order' | 'random' | 'priority';
-
-/**
- * What GPUs order today though PTX's memory model does not. `launches`: a launch begins and ends with a fence of all GPUs.
- * `barriers`: what a thread has fenced comes, behind a barrier, before the stores of all its threads.
- * `volatile`: a thread that has seen a volatile load's value goes on behind it. `vectors`: an atomic access of a vector is one access.
- */
-export const assumptions = ['launches', 'barriers', 'volatile', 'vectors'] as const;
-export type Assumption = (typeof assumptions)[number];
 
 export interface EngineOptions {
   /** Simulated GPUs, 1 to 128. */

@@ -1,6 +1,14 @@
 /** The words that the simulated machine and its race detector share, and the findings. */
 import type { AccessForm, FenceOrder, Order, Scope, Space, Span } from '../../../lang/index.js';
 
+/**
+ * What GPUs order today though PTX's memory model does not. `launches`: a launch begins and ends with a fence of all GPUs.
+ * `barriers`: what a thread has fenced comes, behind a barrier, before the stores of all its threads.
+ * `volatile`: a thread that has seen a volatile load's value goes on behind it. `vectors`: an atomic access of a vector is one access.
+ */
+export const assumptions = ['launches', 'barriers', 'volatile', 'vectors'] as const;
+export type Assumption = (typeof assumptions)[number];
+
 /** A buffer of the simulated machine: device memory, a window, or a block's shared memory. */
 export interface BufferInfo {
   readonly id: number;

@@ -1,9 +1,8 @@
 /** Turns races into findings: each pair of sites once per buffer and field, with both sides and a hint. */
 
-import type { Assumption } from '../options.js';
 import { kindOf, type Made, noSite, orderOf, scopeOf, siteOf } from './access.js';
 import { type Actor, type Observation, ReleaseHead, scopeNames, sys } from './actors.js';
-import type { AccessReport, BufferInfo, Finding, Site, SiteId } from './detector.js';
+import type { AccessReport, Assumption, BufferInfo, Finding, Site, SiteId } from './detector.js';
 import { explain, type Hint } from './hints.js';
 import type { Access } from './shadow.js';
 import { inWordsOf } from './words.js';

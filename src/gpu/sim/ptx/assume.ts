@@ -1,6 +1,6 @@
 /** Kernels in PTX as GPUs run them today, where PTX's memory model says less. */
 import type { PtxInstruction, PtxKernel } from '../../../lang/ptx/index.js';
-import type { Assumption } from '../options.js';
+import type { Assumption } from '../detector/detector.js';
 
 /** A part that no compiler writes: an atomic access of a vector is one access. */
 export const whole = 'whole';
