@@ -35,7 +35,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 80_150 },
+  { name: 'src', files: sources('src'), ceiling: 80_160 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_190 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_170 },
 ];
