@@ -77,3 +77,53 @@ extern "C" __global__ void last(const int*, const int*, int* parts, int* out) {
   for (int i = 0; i < gridDim.x; i++) sum += parts[i];
   *out = sum;
 }
+
+__device__ void load(uint32_t to, const int* from, uint32_t full) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 64;" ::"r"(full) : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 64, [%2];" ::"r"(to), "l"(from), "r"(full) : "memory"); // 5
+}
+
+// 5. Rows go through two stages. Before a stage is filled again, one store may still be under way: that which reads it.
+extern "C" __global__ void prefetch(const int* from, const int*, int* to, int* out) {
+  __shared__ alignas(16) int stages[2][16];
+  __shared__ alignas(8) uint64_t full[2];
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < 2; stage++) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&full[stage])));
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    for (int row = 0; row < 2; row++) load(shared_address(stages[row]), from + 16 * row, shared_address(&full[row]));
+    for (int row = 0; row < 4; row++) {
+      uint32_t stage = shared_address(stages[row % 2]), filled = shared_address(&full[row % 2]), done;
+      do asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(filled), "r"(row / 2) : "memory"); while (!done);
+      asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 64;" ::"l"(to + 16 * row), "r"(stage) : "memory");
+      asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+#ifdef MENDED
+      asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+#else
+      asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
+#endif
+      if (row < 2) load(stage, from + 16 * (row + 2), filled);
+    }
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  }
+  __syncthreads();
+  out[threadIdx.x] = to[32 + threadIdx.x];
+}
+
+// 6. One thread stores a tile by TMA and waits for that; the others fill the tile anew at once.
+extern "C" __global__ void epilogue(const int* from, const int*, int* to, int* out) {
+  __shared__ alignas(16) int tile[32];
+  for (int wave = 0; wave < 2; wave++) {
+    MENDED_BY(__syncthreads();)
+    tile[threadIdx.x] = from[32 * wave + threadIdx.x]; // 6
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 128;" ::"l"(to + 32 * wave), "r"(shared_address(tile)) : "memory");
+      asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+      asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    }
+  }
+  if (threadIdx.x == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  __syncthreads();
+  out[threadIdx.x] = to[32 + threadIdx.x];
+}

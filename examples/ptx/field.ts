@@ -12,6 +12,8 @@ const host: PtxHost = (kernels) =>
     { name: 'tail', ranks: 2, grid: 1, expected: 0 },
     { name: 'copy_in', ranks: 2, grid: 1, expected: 0 },
     { name: 'last', ranks: 1, grid: 3, expected: 3 },
+    { name: 'prefetch', ranks: 1, grid: 1, expected: 32 },
+    { name: 'epilogue', ranks: 1, grid: 1, expected: 32 },
   ].map(({ name, ranks, grid, expected }) => {
     const kernel = kernels.kernel(name, { params: ['input', 'mine', 'peer', 'out'] });
     return everyRank(name, { ranks }, async (host) => {

@@ -123,6 +123,7 @@ class Trials {
     for (const finding of left) {
       if (!left.includes(finding)) continue;
       for (const mend of mendsOf(finding)) {
+        if (!left.includes(finding)) break;
         const key = JSON.stringify(mend);
         if (tried.has(key)) continue;
         tried.add(key);
@@ -189,7 +190,14 @@ const keyOf = (finding: Finding): string =>
     ? findingKey(finding).replace(/\d+/g, '#')
     : findingKey(finding);
 
-const mendsOf = (finding: Finding): readonly Mend[] =>
-  [finding.kind === 'race' ? finding.mend : null, ...(finding.stale ?? []).map(({ mend }) => mend)].filter(
-    (mend) => mend !== null,
-  );
+function mendsOf(finding: Finding): readonly Mend[] {
+  const stale = (finding.stale ?? []).map(({ mend }) => mend);
+  const all = finding.kind === 'race' ? [finding.mend, aroundLoop(finding), ...stale] : stale;
+  return all.filter((mend) => mend !== null);
+}
+
+/** In a loop the access that the race met first may belong to the later round: the barrier that is missing stands before it. */
+function aroundLoop({ mend, first: { where, kind } }: Extract<Finding, { kind: 'race' }>): Mend | null {
+  if (mend?.kind !== 'barrier' || kind === 'wait' || kind === 'address') return null;
+  return { ...mend, where, access: kind };
+}
