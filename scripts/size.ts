@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 80_160 },
+  { name: 'src', files: sources('src'), ceiling: 80_170 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_190 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_170 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_180 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 33_570 },
+  ...{ name: 'docs and README', ceiling: 33_620 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
