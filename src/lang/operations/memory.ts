@@ -4,7 +4,7 @@ import type { MemoryName, Pointer, u32, ValueOf } from '../language.js';
 import type { Space } from '../types.js';
 import { choice, like, operation, pointer, pointerIn } from './operation.js';
 import { calls } from './parts.js';
-import { accessed, atomic, load, store } from './ptx.js';
+import { accessed, atomic, load, pointerType, store } from './ptx.js';
 
 export const scope = choice(['cta', 'gpu', 'sys']);
 const cache = choice(['keep', 'stream'], 'keep');
@@ -35,8 +35,10 @@ const atomics = {
   named: 'before',
 } as const;
 
-/** Changes a word by one other value; `change` is the JavaScript for it. */
-const atomically = (what: 'add' | 'exch', change: (before: string, value: string) => string) =>
+type Changing = 'add' | 'exch' | 'max' | 'min';
+
+/** Changes a word by one other value; `change` is the JavaScript for it, of a type. */
+const atomically = (what: Changing, change: (before: string, value: string, to: MemoryName) => string) =>
   operation({
     signature:
       calls<<T extends Word>(pointer: Pointer<T>, value: ValueOf[T], options: AtomicOptions) => ValueOf[T]>(),
@@ -44,8 +46,16 @@ const atomically = (what: 'add' | 'exch', change: (before: string, value: string
     ...atomics,
     cuda: (effect, { call }) => call(atomic(what, ['value'], accessed(effect)), effect),
     simulate: ({ pointer, value, order, scope }, machine) =>
-      machine.update(pointer, value, order, scope, change),
+      machine.update(pointer, value, order, scope, (before, by) =>
+        change(before, by, pointerType(pointer).to),
+      ),
   });
+
+/** The one of two for which the comparison is true. In JavaScript a u32 is the i32 of its bits. */
+const chosen = (compare: '>' | '<') => (before: string, value: string, to: MemoryName) =>
+  to === 'u32'
+    ? `${before} >>> 0 ${compare} ${value} >>> 0 ? ${before} : ${value}`
+    : `${before} ${compare} ${value} ? ${before} : ${value}`;
 
 export const memory = {
   load: operation({
@@ -83,6 +93,9 @@ export const memory = {
 
   /** Returns the value before. */
   atomicAdd: atomically('add', (before, value) => `${before} + ${value}`),
+  /** The larger, or the smaller, of what is there and the value stays; each returns the value before. */
+  atomicMax: atomically('max', chosen('>')),
+  atomicMin: atomically('min', chosen('<')),
   /** Puts a value in the place of another, and returns that. */
   atomicExchange: atomically('exch', (_, value) => value),
 

@@ -150,13 +150,18 @@ export function store(of: Accessed): string {
 }
 
 /** A helper that changes a word atomically and returns the value before; `operands` in PTX's order. */
-export function atomic(what: 'add' | 'exch' | 'cas', operands: readonly string[], of: Accessed): string {
+export function atomic(
+  what: 'add' | 'exch' | 'cas' | 'max' | 'min',
+  operands: readonly string[],
+  of: Accessed,
+): string {
   const { to, space, order, scope } = of;
   if (to !== 'i32' && to !== 'u32' && to !== 'u64') {
     throw new HeddleError('HEDDLE_PRINT', `atomics work on i32, u32 and u64, not on ${to}`);
   }
   const { constraint: register, ptx } = accesses[to];
-  const type = what === 'add' ? ptx : to === 'u64' ? 'b64' : 'b32';
+  const isBits = what === 'exch' || what === 'cas';
+  const type = !isBits ? ptx : to === 'u64' ? 'b64' : 'b32';
   const { constraint, text } = address(space);
   return `DEVICE ${to} atomic_${what}${suffix(of)}(${to}* p, ${operands.map((operand) => `${to} ${operand}`).join(', ')}) {
   ${to} before;

@@ -78,6 +78,23 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     expect(await words(signs, 4, { block: 1 })).toEqual([0xfffffffe, 0xfffffffb, 0, 1]);
   });
 
+  it('keeps the larger or the smaller, by the sign of its type', async () => {
+    const limits = kernel({ name: 'limits', params: { out: pointer('u32') } }, (g, { out }) => {
+      const how = { order: 'relaxed', scope: 'gpu' } as const;
+      g.store(out.at(0), 0xfffffff0);
+      g.store(out.at(4), g.atomicMax(out.at(0), 5, how));
+      g.store(out.at(1).as('i32'), g.i32(-5));
+      g.atomicMax(out.at(1).as('i32'), g.i32(3), how);
+      g.atomicMin(out.at(1).as('i32'), g.i32(-7), how);
+      const wide = out.as('u64').at(1);
+      g.store(wide, 0xffffffffn);
+      g.atomicMin(wide, 9n, how);
+      g.atomicMax(wide, g.u64(0xffffffff) * g.u64(2), how);
+      g.atomicMin(out.at(0), 0xffffff00, how);
+    });
+    expect(await words(limits, 5, { block: 1 })).toEqual([0xffffff00, 0xfffffff9, 0xfffffffe, 1, 0xfffffff0]);
+  });
+
   it('exchanges, and swaps only where it finds what is expected', async () => {
     const swaps = kernel({ name: 'swaps', params: { out: pointer('u32') } }, (g, { out }) => {
       const how = { order: 'acq_rel', scope: 'gpu' } as const;

@@ -65,6 +65,8 @@ function kindOfEffect(effect: Effect): Step['kind'] {
     case 'store':
       return effect.order === 'release' ? 'stop' : 'store';
     case 'atomicAdd':
+    case 'atomicMax':
+    case 'atomicMin':
     case 'atomicExchange':
     case 'atomicCas':
       return effect.order === 'relaxed' ? 'update' : 'stop';
