@@ -13,8 +13,8 @@ interface Part {
 
 const ceilings = {
   base: 1_090,
-  lang: 10_990,
-  gpu: 20_400,
+  lang: 11_010,
+  gpu: 20_410,
   net: 11_300,
   moe: 18_990,
   verify: 6_960,
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 80_170 },
+  { name: 'src', files: sources('src'), ceiling: 80_190 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_190 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_180 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_200 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 33_620 },
