@@ -36,11 +36,11 @@ const parts: readonly Part[] = [
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
   { name: 'src', files: sources('src'), ceiling: 80_190 },
-  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_190 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_200 },
+  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_350 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_220 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 33_620 },
+  ...{ name: 'docs and README', ceiling: 33_730 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
