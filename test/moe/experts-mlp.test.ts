@@ -110,35 +110,38 @@ describe.each(['mma.sync', 'wgmma'] as const)('multiplied by %s', (instructions)
   });
 });
 
-test.each<[string, number, RoutesOptions]>([
-  ['few rows an expert', 3, { holes: 0.3 }],
-  ['many', 12, {}],
-])('rows of e4m3 with scales give what the reference gives of them: %s', async (_, maxTokens, routes) => {
-  const of: Layer = {
-    ...shapeOfRounds({ ...shape, maxTokens, hidden: 256 }),
-    ...{ weights: true, counts: false },
-  };
-  const { layer, sources } = inE4m3(of, makeSources(of, maxTokens, 6, routes));
-  const wide = [4, 5, 6].map((seed) => makeMlp(256, inner, seed));
-  const received = reference.dispatch(layer, sources, 1);
-  // On the checked machine: nothing races, and no row is read that no route needs.
-  const machine = SimMachine.create({ ranks: 1, mode: 'checked', schedule: 'random' });
-  const [actual] = await World.local({ ranks: 1, device: 'sim', sim: machine }, async ({ device }) => {
-    const stream = device.createStream();
-    const placed = placeReceived(device, stream, layer, received);
-    await stream.synchronize();
-    return runMlp({ world: { device, rank: 1 }, shape: layer, received: placed }, wide, {}, 2);
-  });
-  expect(machine.findings.map(formatFinding)).toEqual([]);
-  const capacity = layer.ranks * maxTokens * layer.topK;
-  expect(compareMlp(layer, 1, received, wide, capacity, actual!)).toMatchObject({ different: 0 });
-  // Each scale counts: with one of them doubled the result is another.
-  const scales = received.payloads.scales!.slice();
-  const [slot] = [...received.experts.keys()].filter((i) => received.experts[i]! >= 0);
-  new Float32Array(scales.buffer)[2 * Math.floor(slot! / layer.topK) + 1]! *= 2;
-  const other = { ...received, payloads: { ...received.payloads, scales } };
-  expect(compareMlp(layer, 1, other, wide, capacity, actual!).different).toBeGreaterThan(0);
-});
+test.each<[string, number, RoutesOptions, 'checked' | 'fast']>([
+  ['few rows an expert', 3, { holes: 0.3 }, 'checked'],
+  ['many', 12, {}, 'fast'],
+])(
+  'rows of e4m3 with scales give what the reference gives of them: %s',
+  async (_, maxTokens, routes, mode) => {
+    const of: Layer = {
+      ...shapeOfRounds({ ...shape, maxTokens, hidden: 256 }),
+      ...{ weights: true, counts: false },
+    };
+    const { layer, sources } = inE4m3(of, makeSources(of, maxTokens, 6, routes));
+    const wide = [4, 5, 6].map((seed) => makeMlp(256, inner, seed));
+    const received = reference.dispatch(layer, sources, 1);
+    // Checked: nothing races, and no row is read that no route needs.
+    const machine = SimMachine.create({ ranks: 1, mode, schedule: 'random' });
+    const [actual] = await World.local({ ranks: 1, device: 'sim', sim: machine }, async ({ device }) => {
+      const stream = device.createStream();
+      const placed = placeReceived(device, stream, layer, received);
+      await stream.synchronize();
+      return runMlp({ world: { device, rank: 1 }, shape: layer, received: placed }, wide, {}, 2);
+    });
+    expect(machine.findings.map(formatFinding)).toEqual([]);
+    const capacity = layer.ranks * maxTokens * layer.topK;
+    expect(compareMlp(layer, 1, received, wide, capacity, actual!)).toMatchObject({ different: 0 });
+    // Each scale counts: with one of them doubled the result is another.
+    const scales = received.payloads.scales!.slice();
+    const [slot] = [...received.experts.keys()].filter((i) => received.experts[i]! >= 0);
+    new Float32Array(scales.buffer)[2 * Math.floor(slot! / layer.topK) + 1]! *= 2;
+    const other = { ...received, payloads: { ...received.payloads, scales } };
+    expect(compareMlp(layer, 1, other, wide, capacity, actual!).different).toBeGreaterThan(0);
+  },
+);
 
 const skewed: RoutesOptions = { router: { kind: 'zipf', exponent: 1 } };
 test.each<[string, number, number, RoutesOptions, number?]>([

@@ -75,7 +75,7 @@ function requireRight(outs: readonly (readonly Bits[])[]): void {
 /** Each way with the family whose buffers it presses most: test/moe/layer-carried.e2e.test.ts has all families in all ways. */
 it.each<[string, string, How]>([
   ['one-sided', 'two chunks, both in flight', { rounds: 2, chunks: 2 }],
-  ['portable', 'one after another', { overlap: false, chunks: 2 }],
+  ['portable', 'one phase after another', { overlap: false }],
   ['hybrid', 'a round at a time', {}],
 ])(
   'layers over one set, carried by %s, give what each gives alone, and race with nothing: %s',
@@ -191,15 +191,16 @@ async function chunksInFlight(seed: number, ordered: boolean): Promise<Bits[][] 
 }
 
 test('chunks in flight never wait for each other, for what waits for peers has one order everywhere', async () => {
-  const seeds = [1, 2, 3, 4, 5, 6];
   const free: unknown[] = [];
-  for (const seed of seeds) {
+  for (let seed = 1; seed <= 6 && !free.includes('stuck'); seed++)
+    free.push(await chunksInFlight(seed, false));
+  expect(free).toContain('stuck');
+  // The schedule that got stuck, and one more.
+  for (const seed of [free.length, free.length + 1]) {
     const outs = await chunksInFlight(seed, true);
     expect(outs).not.toBe('stuck');
     requireRight(outs as Bits[][]);
-    free.push(await chunksInFlight(seed, false));
   }
-  expect(free).toContain('stuck');
 });
 
 test('few tokens and many take turns in one set, whose shared expert runs beside the others or before them', async () => {
