@@ -78,14 +78,14 @@ export interface MappedMemory extends Memory {
 }
 
 /** Where the bytes of a wire lie that NICs reach. */
-export type WirePlacement = 'host' | 'gpu';
+export type WireSide = 'host' | 'gpu';
 
 /** Memory of a wire, all at one address. NICs reach the bytes from `front` on; those before belong to the host. */
 export interface WireShape {
   readonly bytes: number;
   /** A multiple of 16. */
   readonly front: number;
-  readonly placement: WirePlacement;
+  readonly side: WireSide;
 }
 
 /**

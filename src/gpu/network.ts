@@ -3,7 +3,7 @@
  * write, posts writes to a network, and raises words that kernels wait for. On a GPU's host it runs in a thread of its own; beside
  * a simulated GPU the machine gives it turns, and the race detector sees what it does.
  */
-import type { HostView, WirePlacement } from './device.js';
+import type { HostView, WireSide } from './device.js';
 
 /** A write from this rank's wire memory into a peer's. Fill in one object again and again: posting allocates nothing. */
 export interface RemoteWrite {
@@ -39,7 +39,7 @@ export interface ProxyParts<Data = unknown> {
   /** The memory that kernels and the network share, of which every rank has the same. */
   readonly memory: HostView;
   /** Where the part of it lies that the network reaches. If that is in the GPU's memory, `memory` ends before it. */
-  readonly placement: WirePlacement;
+  readonly side: WireSide;
   readonly data: Data;
 }
 

@@ -87,11 +87,11 @@ export function requireFills(fills: readonly Fill[], windowBytes: number): void 
 
 export function requireWire(shape: WireShape, mostBytes: number): void {
   requireObject('shape', shape);
-  const { bytes, front, placement } = shape;
+  const { bytes, front, side } = shape;
   requireInteger('shape.bytes', bytes, 1, mostBytes);
   requireInteger('shape.front', front, 0, bytes - 1);
   requireThat(front % 16 === 0, 'shape.front', front, 'a multiple of 16');
-  requireOneOf('shape.placement', placement, ['host', 'gpu']);
+  requireOneOf('shape.side', side, ['host', 'gpu']);
 }
 
 /** Requires that a window fits the addresses of another, whose place it takes. */

@@ -11,8 +11,8 @@ import type { Tensor } from './rounds/tensor.js';
 import { Router } from './router/index.js';
 import { SharedExpert } from './shared-expert.js';
 
-/** What the layer brings: its weights, bound to the lane's memory. */
-interface Own {
+/** The layer’s weights, bound to the lane’s memory. */
+interface Weights {
   readonly router: Router;
   readonly experts: ExpertsMlp;
   /** Null where the model has no shared expert. */
@@ -30,7 +30,12 @@ export class LayerRound {
   #sent: Dispatched | null = null;
   #tokens = 0;
 
-  private constructor(ep: ExpertParallel, lane: Lane, table: LayerTable, { router, experts, shared }: Own) {
+  private constructor(
+    ep: ExpertParallel,
+    lane: Lane,
+    table: LayerTable,
+    { router, experts, shared }: Weights,
+  ) {
     this.ep = ep;
     this.plan = lane.plan;
     this.router = router;

@@ -279,7 +279,7 @@ export async function inWorld(of: Things) {
     'Device.allocateMapped': call((a, b) => device.allocateMapped(a, b).free(), 64, 'fuzz'),
     'Device.allocateWire': call(
       (a, b, c) => device.allocateWire(a, b, c).free(),
-      ...[{ bytes: 64, front: 16, placement: 'gpu' } as const, 'fuzz', []],
+      ...[{ bytes: 64, front: 16, side: 'gpu' } as const, 'fuzz', []],
     ),
     'Device.allocateWindow': call((a, b, c) => device.allocateWindow(a, b, c).free(), 64, 'fuzz', []),
     'Device.openWindow': call((a) => device.openWindow(a), shared.own.handle),

@@ -79,7 +79,7 @@ describe('ExpertParallel.memory', () => {
           return allocate.call(device, bytes, purpose);
         };
         device.allocateWire = (shape, ...rest) => {
-          const ofHost = shape.placement === 'host' ? shape.bytes : shape.front;
+          const ofHost = shape.side === 'host' ? shape.bytes : shape.front;
           sum.hostBytes += ofHost;
           sum.bytes += shape.bytes - ofHost;
           return allocateWire.call(device, shape, ...rest);

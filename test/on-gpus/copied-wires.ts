@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { setImmediate } from 'node:timers/promises';
 import { UnavailableError } from '../../src/base/errors.js';
 import { CudaDevice } from '../../src/gpu/cuda/index.js';
-import type { RemoteWrite, Stream, WireMemory, WirePlacement } from '../../src/gpu/index.js';
+import type { RemoteWrite, Stream, WireMemory, WireSide } from '../../src/gpu/index.js';
 import { proxyMaker, type World } from '../../src/net/world/index.js';
 import { gpus } from './machine.js';
 
@@ -12,7 +12,7 @@ export const wiresRefused = ((): string | null => {
   if (gpus === 0) return 'needs a GPU';
   const device = CudaDevice.open(0);
   try {
-    device.allocateWire({ bytes: 4096, front: 64, placement: 'gpu' }, 'a wire').free();
+    device.allocateWire({ bytes: 4096, front: 64, side: 'gpu' }, 'a wire').free();
     return null;
   } catch (error) {
     assert.ok(error instanceof UnavailableError, String(error));
@@ -31,9 +31,9 @@ interface End {
 }
 
 /** Has the layers of a world lie so. `ends`: one list for all ranks, which are in this process. */
-export function copyWires(world: World, ends: End[], placement: WirePlacement = 'gpu'): void {
+export function copyWires(world: World, ends: End[], side: WireSide = 'gpu'): void {
   const { device, rank, ranks } = world;
-  world.wires = async () => ({ placement, why: 'copies stand in for a NIC' });
+  world.wires = async () => ({ side, why: 'copies stand in for a NIC' });
   world.startProxy = async ({ module, name, data, memory }) => {
     assert.ok('nics' in memory);
     const { host } = memory;
@@ -62,7 +62,7 @@ export function copyWires(world: World, ends: End[], placement: WirePlacement = 
       },
       arrived: () => own.tags.shift() ?? -1,
     };
-    const program = make({ rank, ranks, out: [], network, memory: host, placement, data });
+    const program = make({ rank, ranks, out: [], network, memory: host, side, data });
     let stopped = false;
     const turns = async () => {
       for (; !stopped; await setImmediate()) program.step();

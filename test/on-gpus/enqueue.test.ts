@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { probe } from '../../src/base/native/index.js';
-import type { WirePlacement } from '../../src/gpu/index.js';
+import type { WireSide } from '../../src/gpu/index.js';
 import { World } from '../../src/net/world/index.js';
 import { copyWires, wiresRefused } from './copied-wires.js';
 import { timesOfLayer, timesOfRounds } from './enqueue.js';
@@ -24,34 +24,34 @@ function requireQuick(ranks: readonly Times[]): void {
 }
 
 /** Two GPUs that are two nodes where messages lie somewhere. */
-function onTwo(run: (world: World) => Promise<Times>, placement?: WirePlacement): Promise<Times[]> {
+function onTwo(run: (world: World) => Promise<Times>, side?: WireSide): Promise<Times[]> {
   const ends: Parameters<typeof copyWires>[1] = [];
-  const options = { ranks: 2, device: 'cuda', timeoutMs: 15_000, ...(placement && { nodes: 2 }) } as const;
+  const options = { ranks: 2, device: 'cuda', timeoutMs: 15_000, ...(side && { nodes: 2 }) } as const;
   return World.local(options, (world) => {
-    if (placement) copyWires(world, ends, placement);
+    if (side) copyWires(world, ends, side);
     return run(world);
   });
 }
 
 const places = [
   { families: ['one-sided', 'portable'] },
-  { families: ['hybrid'], placement: 'host' },
-  { families: ['hybrid'], placement: 'gpu' },
+  { families: ['hybrid'], side: 'host' },
+  { families: ['hybrid'], side: 'gpu' },
 ] as const;
 
 for (const place of places) {
-  const placement = 'placement' in place ? place.placement : undefined;
-  const where = placement ? `2 nodes, messages in memory of the ${placement}` : 'one node';
-  const options = { ...needs(2), ...(placement === 'gpu' && wiresRefused && { skip: wiresRefused }) };
+  const side = 'side' in place ? place.side : undefined;
+  const where = side ? `2 nodes, messages in memory of the ${side}` : 'one node';
+  const options = { ...needs(2), ...(side === 'gpu' && wiresRefused && { skip: wiresRefused }) };
   describe(`behind a kernel that waits, on ${where}`, options, () => {
     for (const family of place.families) {
       for (const split of [false, true]) {
         test(`${family}: ${split ? 'halves' : 'whole phases'}`, { timeout: 30_000 }, async () => {
-          requireQuick(await onTwo((world) => timesOfRounds(world, { family, split }), placement));
+          requireQuick(await onTwo((world) => timesOfRounds(world, { family, split }), side));
         });
       }
       test(`${family}: a layer`, { timeout: 30_000 }, async () => {
-        requireQuick(await onTwo((world) => timesOfLayer(world, { family }), placement));
+        requireQuick(await onTwo((world) => timesOfLayer(world, { family }), side));
       });
     }
   });

@@ -12,7 +12,7 @@ test('the front of a wire is the host’s, and the rest the GPU’s', {
   skip: wiresRefused ?? false,
 }, async (context) => {
   const device = CudaDevice.open(0);
-  const shape = { bytes: 5 << 20, front: 3 << 10, placement: 'gpu' } as const;
+  const shape = { bytes: 5 << 20, front: 3 << 10, side: 'gpu' } as const;
   const fills = [
     { offset: 16, bytes: 16, value: 1 },
     { offset: shape.front + 32, bytes: 16, value: 2 },
@@ -71,7 +71,7 @@ describe('a GPU whose provider moves its memory by copies', needs(1), () => {
       World.local({ ranks: 1, device: 'cuda', fabric: { provider, wires } }, (world) => world.wires());
     test(`has its messages in host memory over ${provider}`, async () => {
       const [wires] = await found('auto');
-      assert.equal(wires!.placement, 'host');
+      assert.equal(wires!.side, 'host');
       assert.match(wires!.why, /by copies of CUDA, which may wait for the kernel/);
     });
     test(`and is refused where they must lie in its own, over ${provider}`, async () => {

@@ -22,7 +22,7 @@ export const familyNames = ['one-sided', 'portable'] as const;
 export type FamilyName = (typeof familyNames)[number] | 'hybrid';
 
 /** Who carries rounds, and how long a kernel waits. */
-interface Carrier {
+interface CarriedBy {
   readonly family?: FamilyName;
   /** Equal nodes that the ranks form. */
   readonly nodes?: number;
@@ -41,7 +41,7 @@ const extremes = [0, -0, 448, 449, -464, 1.5e38, -1.5e38, Number.NaN, Number.POS
 function roundTrip(
   name: string,
   { extremes: wild = false, ...trip }: Trip & { readonly ranks: number },
-  { family = 'one-sided', transport, nodes = 1, waitMs }: Carrier,
+  { family = 'one-sided', transport, nodes = 1, waitMs }: CarriedBy,
 ): RoundTripCase[] {
   const of = roundsOf({ inspect: 'last', nodes, ...trip });
   const tuned = trip.own !== undefined || trip.blocks !== undefined;
@@ -95,7 +95,7 @@ const pulled = ({ own, ...tuning }: (typeof spread)['one']) => ({
 /** The cases of a world of so many ranks; graphs are replayed for so many rounds. */
 export function roundTripCases(
   ranks: number,
-  { replays, ...carrier }: Carrier & { readonly replays: number },
+  { replays, ...carrier }: CarriedBy & { readonly replays: number },
 ): RoundTripCase[] {
   const full = Array.from({ length: ranks }, () => 5);
   const none = full.map(() => 0);
@@ -196,7 +196,7 @@ export function roundTripCases(
 const features =
   /^(bf16|payloads of many lengths|uneven and empty ranks|nobody brings a token|ids out of range|combine weighs|bf16 as e4m3|bf16 as mxfp8|groups, counts|no weights|push, rows in three parts|a graph, replayed)$/;
 
-export const featureCases = (ranks: number, carrier: Carrier): RoundTripCase[] =>
+export const featureCases = (ranks: number, carrier: CarriedBy): RoundTripCase[] =>
   roundTripCases(ranks, { ...carrier, replays: 3 }).filter(({ name }) => features.test(name));
 
 /** The cases of worlds of several nodes. */
@@ -204,7 +204,7 @@ export const casesAcross = (ranks: number, nodes: number): RoundTripCase[] =>
   featureCases(ranks, { family: 'hybrid', nodes });
 
 /** A large model's layer, with whatever tuning suits it; too much for simulated GPUs. */
-export function largeCases(ranks: number, carrier: Carrier = {}): RoundTripCase[] {
+export function largeCases(ranks: number, carrier: CarriedBy = {}): RoundTripCase[] {
   const layer = { ranks, experts: 256, topK: 8, hidden: 7168 };
   const sizes = [1, 2, 8, 32, 128, 384].map((maxTokens): [string, Trip] => [
     `7168 bf16, top-8 of 256, ${maxTokens} tokens`,

@@ -187,9 +187,9 @@ export class CudaDevice implements Device {
   /** Host memory as `allocateMapped` gives it, or one range of addresses whose front is that. */
   allocateWire(shape: WireShape, purpose: string, fills: readonly Fill[] = []): WireMemory {
     requireWire(shape, 2 ** 30);
-    const { bytes, front, placement } = shape;
+    const { bytes, front, side } = shape;
     requireFills(fills, bytes);
-    return placement === 'host'
+    return side === 'host'
       ? this.#wireOfHost(this.allocateMapped(bytes, purpose), front, fills)
       : this.#wireOfGpu(shape, purpose, fills);
   }
@@ -197,7 +197,7 @@ export class CudaDevice implements Device {
   #wireOfHost(memory: MappedMemory, front: number, fills: readonly Fill[]): WireMemory {
     const { raw } = memory;
     fillAll(raw, fills);
-    return { ...memory, front, placement: 'host', nics: { kind: 'host', raw: raw.subarray(front) } };
+    return { ...memory, front, side: 'host', nics: { kind: 'host', raw: raw.subarray(front) } };
   }
 
   #wireOfGpu(shape: WireShape, purpose: string, fills: readonly Fill[]): WireMemory {

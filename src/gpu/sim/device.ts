@@ -158,16 +158,16 @@ export class SimDevice implements Device {
   /** Memory of a simulated GPU is the process's too: real NICs reach it as they reach the host's. */
   allocateWire(shape: WireShape, purpose: string, fills: readonly Fill[] = []): WireMemory {
     requireWire(shape, maxBufferBytes);
-    const { bytes, front, placement } = shape;
+    const { bytes, front, side } = shape;
     requireFills(fills, bytes);
     const { buffer, address, free } = this.#place(bytes, purpose);
     buffer.front = front;
-    buffer.placement = placement;
+    buffer.side = side;
     fillAll(buffer.u8, fills);
     const nics = { kind: 'host', raw: buffer.u8.subarray(front, bytes) } as const;
     return {
-      ...{ address, bytes, front, placement, nics, free },
-      ...this.#hostsOf(buffer, placement === 'host' ? bytes : front),
+      ...{ address, bytes, front, side, nics, free },
+      ...this.#hostsOf(buffer, side === 'host' ? bytes : front),
     };
   }
 

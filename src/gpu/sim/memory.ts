@@ -4,7 +4,7 @@
  */
 import { ArgumentError, HeddleError } from '../../base/errors.js';
 import { byteSize, type Layout, type Space } from '../../lang/index.js';
-import type { WirePlacement } from '../index.js';
+import type { WireSide } from '../index.js';
 import type { BufferInfo } from './detector/detector.js';
 
 const noWords = new Int32Array(0);
@@ -40,7 +40,7 @@ export class SimBuffer implements BufferInfo {
   /** Offset of the first byte that NICs reach, where it is a wire. */
   front = 0;
   /** Where the bytes lie that NICs reach. */
-  placement: WirePlacement = 'host';
+  side: WireSide = 'host';
   /** One byte for each: 1 once it was written. Null where everything counts as written. */
   initialised: Uint8Array | null = null;
   /** `initialised` as words. */

@@ -51,7 +51,7 @@ export class Nic implements Network {
 
   /** Whether kernels see what has come only behind a flush. */
   get needsFlush(): boolean {
-    return this.#own.placement === 'gpu';
+    return this.#own.side === 'gpu';
   }
 
   /** Places count from the front of either memory. */

@@ -159,10 +159,10 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     };
     await requireSameEverywhere(world, agreed);
     const plan = family.plan(layer, target, tuning);
-    const wires = plan.wire === null ? { placement: 'host' as const } : await world.wires();
+    const wires = plan.wire === null ? { side: 'host' as const } : await world.wires();
     const taken = (maxTokens: number) =>
-      memoryOf(family.plan({ ...layer, maxTokens }, target, tuning), options, wires.placement);
-    const memory = memoryOf(plan, options, wires.placement);
+      memoryOf(family.plan({ ...layer, maxTokens }, target, tuning), options, wires.side);
+    const memory = memoryOf(plan, options, wires.side);
     requireRoom(memory, layer, device, taken);
     type Travels = (keyof R & string) | ScalesOf<R>;
     return undoing(async (undo) => {

@@ -105,9 +105,9 @@ export class LoadedPlan {
         stream.fill(own.address + offset, bytes, value);
     if (wire === null) return;
     // The host writes its own memory itself. Nor do proxies run.
-    const { address, front, placement, raw } = wire;
+    const { address, front, side, raw } = wire;
     for (const { offset, bytes, value } of beginningOf(this.plan.wire!)) {
-      if (placement === 'host' || offset < front) raw.fill(value, offset, offset + bytes);
+      if (side === 'host' || offset < front) raw.fill(value, offset, offset + bytes);
       else stream.fill(address + offset, bytes, value);
     }
   }
@@ -144,7 +144,7 @@ function allocate(device: Device, { buffers, wire }: Plan, wires: Wires | null, 
   const made = new Map(buffers.map((of) => [of, noted(device.allocate(of.bytes, of.purpose))]));
   if (wire === null) return { buffers: made, wire };
   const { front, purpose, layout, allOnes = [] } = wire;
-  const shape = { bytes: layout.bytes, front, placement: wires!.placement };
+  const shape = { bytes: layout.bytes, front, side: wires!.side };
   return { buffers: made, wire: noted(device.allocateWire(shape, purpose, fillsOf(allOnes))) };
 }
 

@@ -8,7 +8,7 @@ import {
   requireMembers,
   type Table,
 } from '../../base/errors.js';
-import type { Device, WirePlacement } from '../../gpu/index.js';
+import type { Device, WireSide } from '../../gpu/index.js';
 import { evenNodes, topologyOf, type World } from '../../net/world/index.js';
 import { type Plan, usualMultiprocessors, type WindowPlan, type WirePlan } from '../families/index.js';
 import {
@@ -89,15 +89,15 @@ export function memoryFor(options: MemoryOptions): MemoryUse {
   return memoryOf(family.plan(layer, target, tuning), options);
 }
 
-/** The memory of the layer's plan, once for each round in flight. `placement`: where its wire's messages lie. */
+/** The memory of the layer's plan, once for each round in flight. `side`: where its wire's messages lie. */
 export function memoryOf(
   { windows, wire, buffers, ofLayer }: Plan,
   options: ExpertParallelOptions,
-  placement: WirePlacement = 'host',
+  side: WireSide = 'host',
 ): MemoryUse {
   const once: MemoryPart[] = [
     ...windows.flatMap((window) => sectionsOf(window)),
-    ...(wire === null ? [] : sectionsOf(wire, placement === 'host' ? wire.layout.bytes : wire.front)),
+    ...(wire === null ? [] : sectionsOf(wire, side === 'host' ? wire.layout.bytes : wire.front)),
     ...[...buffers, ...(ofLayer === null ? [] : [ofLayer])].map(({ purpose, bytes }) => ({
       purpose,
       section: null,

@@ -197,7 +197,7 @@ const examineWires = (): Promise<DoctorFinding> =>
   about('Messages of proxies', 'rows between nodes that a NIC takes from the GPU’s own memory').tried(
     async () => {
       const [wires] = await World.local({ ranks: 1, device: 'cuda' }, (world) => world.wires());
-      return `they lie ${where[wires!.placement]}: ${wires!.why}`;
+      return `they lie ${where[wires!.side]}: ${wires!.why}`;
     },
     'HEDDLE_WIRES=host lets them lie there',
   );

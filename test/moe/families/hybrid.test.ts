@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { RankLostError, UnavailableError } from '../../../src/base/errors.js';
-import { NativeView, type Network, type RemoteWrite, type WirePlacement } from '../../../src/gpu/index.js';
+import { NativeView, type Network, type RemoteWrite, type WireSide } from '../../../src/gpu/index.js';
 import { type FlushedNetwork, formatFinding, SimMachine } from '../../../src/gpu/sim/index.js';
 import { initialEpoch, numberOfRound } from '../../../src/moe/families/common/waits.js';
 import { inRound, roundsAfter, senderOfTag, tagOf } from '../../../src/moe/families/hybrid/messages.js';
@@ -310,7 +310,7 @@ const chunkOfTag = (tag: number) => tag & 0xfffff;
 const tagIn = (tag: number, round: number) => inRound(tag, epochOf(round));
 
 /** A proxy of rank 0 of 2 nodes, or of another, with a network and memory that do what a test says. */
-function proxyOfTwo(placement: WirePlacement = 'host', target = placeOn([0, 1])) {
+function proxyOfTwo(side: WireSide = 'host', target = placeOn([0, 1])) {
   const { length: ranks } = target.topology.members.flat();
   const { wire } = hybrid.plan({ ...layer, ranks }, target, {
     ...hybrid.defaults(layer, target),
@@ -331,7 +331,7 @@ function proxyOfTwo(placement: WirePlacement = 'host', target = placeOn([0, 1]))
     },
     arrived: () => tags.shift() ?? -1,
   };
-  const proxy = hybridProxy({ rank: target.rank, ranks, out: [], network, placement, memory, data });
+  const proxy = hybridProxy({ rank: target.rank, ranks, out: [], network, side, memory, data });
   const header = (at: number, words: readonly number[]) => {
     for (const [i, word] of words.entries()) memory.store(at + 4 * i, word);
   };

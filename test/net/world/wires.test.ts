@@ -36,14 +36,14 @@ const but = (differences: Partial<Device>): Device => Object.assign(simulated(),
 describe('over libfabric', () => {
   it('a write into memory of the GPU is tried where it must lie there', needing('tcp;ofi_rxm'), async () => {
     expect(await found(simulated(), { wires: 'gpu' })).toEqual({
-      placement: 'gpu',
+      side: 'gpu',
       why: 'a write over tcp;ofi_rxm landed there (simulated)',
     });
   });
 
   it('what a simulated GPU has lies in host memory unless it is asked for', async () => {
-    expect(await found(simulated())).toEqual({ placement: 'host', why: 'the GPU is simulated' });
-    expect(await found(simulated(), { wires: 'host' })).toEqual({ placement: 'host', why: asked });
+    expect(await found(simulated())).toEqual({ side: 'host', why: 'the GPU is simulated' });
+    expect(await found(simulated(), { wires: 'host' })).toEqual({ side: 'host', why: asked });
   });
 
   it('a provider that would copy by CUDA is not taken for a GPU', async () => {
@@ -51,7 +51,7 @@ describe('over libfabric', () => {
     const why = expect.stringMatching(
       /^tcp;ofi_rxm would move a GPU's memory by copies of CUDA, which may wait/,
     );
-    expect(await found(gpu())).toEqual({ placement: 'host', why });
+    expect(await found(gpu())).toEqual({ side: 'host', why });
     const refusal = expect.stringMatching(
       /^Wires must lie in the GPU's memory .*, but tcp;ofi_rxm would move/,
     );
@@ -86,14 +86,14 @@ describe('over libfabric', () => {
     };
     await expect(world.wires()).rejects.toThrow('has no memory');
     world.device.allocateWire = allocateWire;
-    expect(await world.wires()).toMatchObject({ placement: 'gpu' });
+    expect(await world.wires()).toMatchObject({ side: 'gpu' });
     await world.dispose();
   });
 
   it('the environment decides where the program does not', needing('tcp;ofi_rxm'), async () => {
     process.env.HEDDLE_WIRES = 'gpu';
-    expect((await found(simulated())).placement).toBe('gpu');
-    expect((await found(simulated(), { wires: 'host' })).placement).toBe('host');
+    expect((await found(simulated())).side).toBe('gpu');
+    expect((await found(simulated(), { wires: 'host' })).side).toBe('host');
     process.env.HEDDLE_WIRES = 'nowhere';
     await expect(found(simulated())).rejects.toThrow(/HEDDLE_WIRES is "nowhere"; it must be one of/);
   });
@@ -103,7 +103,7 @@ describe('a wire in memory of a simulated GPU', () => {
   it('is seen by the host up to its front, and reached by NICs from there on', async () => {
     const machine = SimMachine.create({ ranks: 2 });
     const wires = [0, 1].map((rank) =>
-      machine.device(rank).allocateWire({ bytes: 96, front: 32, placement: 'gpu' }, 'a wire'),
+      machine.device(rank).allocateWire({ bytes: 96, front: 32, side: 'gpu' }, 'a wire'),
     );
     const { host, raw } = wires[0]!;
     expect(raw.length).toBe(32);
@@ -122,11 +122,11 @@ describe('a wire in memory of a simulated GPU', () => {
 
   it('refuses a shape that cannot be', async () => {
     const device = simulated();
-    const wire = (bytes: number, front: number, placement: string) => () =>
-      device.allocateWire({ bytes, front, placement: placement as 'gpu' }, 'a wire');
+    const wire = (bytes: number, front: number, side: string) => () =>
+      device.allocateWire({ bytes, front, side: side as 'gpu' }, 'a wire');
     expect(wire(64, 8, 'gpu')).toThrow(/front is 8; it must be a multiple of 16/);
     expect(wire(64, 64, 'gpu')).toThrow(/front is 64/);
-    expect(wire(64, 16, 'disk')).toThrow(/placement is "disk"/);
+    expect(wire(64, 16, 'disk')).toThrow(/side is "disk"/);
     await expect(
       World.local({ ranks: 1, device: 'sim', fabric: { wires: 'disk' as 'gpu' } }, (world) => world.wires()),
     ).rejects.toThrow(HeddleError);

@@ -14,8 +14,8 @@ const devices = provider === 'shm' ? [] : [device];
 const wires = process.env.HEDDLE_RANK === '0' ? 'host' : 'gpu';
 
 await World.join({ fabric: { provider, devices, wires } }, async (world) => {
-  const { placement, why } = await world.wires();
-  console.log(JSON.stringify({ rank: world.rank, name: `${placement}: ${why}` }));
+  const { side, why } = await world.wires();
+  console.log(JSON.stringify({ rank: world.rank, name: `${side}: ${why}` }));
   for (const { name, run } of casesAcross(world.ranks, world.topology.nodes)) {
     if (!name.includes(wanted)) continue;
     await run(world);

@@ -108,7 +108,7 @@ it('ends a phase when all of it has left and come, whoever is ahead', () => {
   const coming: number[] = [];
   let room = 1;
   const program = networkAlone({
-    ...{ rank: 0, ranks: 2, out: [], memory, placement: 'host' },
+    ...{ rank: 0, ranks: 2, out: [], memory, side: 'host' },
     network: {
       write: ({ bytes, tag }) => room-- > 0 && left.push(bytes, tag) > 0,
       arrived: () => coming.shift() ?? -1,

@@ -65,7 +65,7 @@ interface Incoming {
 /** By what threads know the program. */
 export const hybridProxyModule = { module: new URL(import.meta.url), name: 'hybridProxy' } as const;
 
-export const hybridProxy: ProxyMaker<ProxyData> = ({ network, memory, placement, data, out }) => {
+export const hybridProxy: ProxyMaker<ProxyData> = ({ network, memory, side, data, out }) => {
   const links = linksOf(data, out);
   /** In the order in which they are looked at. */
   const leaving = links.flatMap(([sends], phase) => sends.flatMap((link) => outgoing(data, phase, link)));
@@ -96,7 +96,7 @@ export const hybridProxy: ProxyMaker<ProxyData> = ({ network, memory, placement,
     const message = coming.get(withoutRound(tag));
     if (message === undefined) throw strange(data, tag, 'names no message of this layer');
     const epoch = roundOf(data, tag, message);
-    if (placement === 'host') {
+    if (side === 'host') {
       memory.read(message.in, bytes);
       requirePossible(data, tag, message, epoch, words);
     }

@@ -21,10 +21,10 @@ export class EtcdError extends HeddleError {
 
 const UNAUTHENTICATED = 16;
 /** etcd cannot answer at present, perhaps because it has no leader: another endpoint may, or the same one later. */
-const passing = [4, 10, 13, 14];
+const transient = [4, 10, 13, 14];
 /** Whether trying again may bring something else. */
 export const mayPass = (error: unknown): boolean =>
-  error instanceof EtcdError && (error.status === null || passing.includes(error.status));
+  error instanceof EtcdError && (error.status === null || transient.includes(error.status));
 
 /** A key and what lies there; numbers as etcd's JSON has them. */
 export interface KeyValue {

@@ -8,7 +8,7 @@ import {
   UnavailableError,
 } from '../../../base/errors.js';
 import { GpuFlush } from '../../../gpu/cuda/index.js';
-import type { Network, RemoteWrite, WireMemory, WirePlacement } from '../../../gpu/index.js';
+import type { Network, RemoteWrite, WireMemory, WireSide } from '../../../gpu/index.js';
 import type { SimMachine } from '../../../gpu/sim/index.js';
 import {
   type EngineOptions,
@@ -33,7 +33,7 @@ export type FabricOptions = Pick<
   'provider' | 'devices' | 'near' | 'rails' | 'timeoutMs' | 'queue'
 > & {
   /** Where what the NICs of a layer's proxies reach lies. Default 'auto': in the GPU's memory if they do reach it there. */
-  readonly wires?: WirePlacement | 'auto';
+  readonly wires?: WireSide | 'auto';
   /** Processors that proxies' threads stay on: rank r takes entry r modulo their number. */
   readonly processors?: readonly number[];
 };

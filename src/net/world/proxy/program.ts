@@ -50,7 +50,7 @@ export async function proxyMaker(of: {
 }
 
 /** The requirements of a proxy on its memory. */
-export type ProxyMemory = Pick<WireMemory, 'address' | 'front' | 'placement' | 'host' | 'nics'>;
+export type ProxyMemory = Pick<WireMemory, 'address' | 'front' | 'side' | 'host' | 'nics'>;
 
 /** Connects all ranks' proxies and makes the program; every rank calls it. */
 export async function prepareProxy(
@@ -74,7 +74,7 @@ export async function prepareProxy(
       out: [...(ranks?.keys() ?? [])].filter((rank) => ranks![rank]! < 0),
       network: wireNetwork(link, memory.front, ranks),
       memory: memory.host,
-      placement: memory.placement,
+      side: memory.side,
       data,
     });
     const step = () => {

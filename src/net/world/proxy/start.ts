@@ -59,7 +59,7 @@ const asWire = (memory: MappedMemory | WireMemory): ProxyMemory & Pick<WireMemor
     ? memory
     : {
         ...{ address: memory.address, bytes: memory.bytes, host: memory.host },
-        ...{ front: 0, placement: 'host', nics: { kind: 'host', raw: memory.raw } },
+        ...{ front: 0, side: 'host', nics: { kind: 'host', raw: memory.raw } },
       };
 
 /** A proxy that has all that it needs but the others. */
@@ -80,12 +80,12 @@ export const inThread =
   (fabric: FabricOptions): ProxyStarter =>
   (options, provider) => {
     const { port1: port, port2 } = new MessageChannel();
-    const { address, bytes, front, placement, nics } = asWire(options.memory);
+    const { address, bytes, front, side, nics } = asWire(options.memory);
     const given: ProxyThreadData = {
       port: port2,
       mail: newMail(),
       program: nameOf(options),
-      memory: { address, bytes, front, placement, gpu: nics.kind === 'gpu' ? nics : null },
+      memory: { address, bytes, front, side, gpu: nics.kind === 'gpu' ? nics : null },
       fabric: timed(fabric, options),
       provider,
     };

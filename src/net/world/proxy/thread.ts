@@ -59,10 +59,10 @@ function run(circle: MailedCircle, proxy: PreparedProxy): void {
   }
 }
 
-function memoryOf({ address, bytes, front, placement, gpu }: ProxyThreadData['memory']): ProxyMemory {
-  const raw = new Uint8Array(view(address, placement === 'gpu' ? front : bytes));
+function memoryOf({ address, bytes, front, side, gpu }: ProxyThreadData['memory']): ProxyMemory {
+  const raw = new Uint8Array(view(address, side === 'gpu' ? front : bytes));
   const nics = gpu ?? ({ kind: 'host', raw: raw.subarray(front) } as const);
-  return { address, front, placement, host: new NativeView(raw), nics };
+  return { address, front, side, host: new NativeView(raw), nics };
 }
 
 const { port, mail, program, memory, fabric, provider } = workerData as ProxyThreadData;

@@ -4,7 +4,7 @@
  */
 
 import { HeddleError, messageOf, requireOneOf, UnavailableError } from '../../../base/errors.js';
-import type { Device, WirePlacement } from '../../../gpu/index.js';
+import type { Device, WireSide } from '../../../gpu/index.js';
 import { type ProviderName, type Region, TransferEngine } from '../../fabric/index.js';
 import type { Circle } from '../circle.js';
 import {
@@ -18,7 +18,7 @@ import {
 
 /** Where they lie, and why. */
 export interface Wires {
-  readonly placement: WirePlacement;
+  readonly side: WireSide;
   readonly why: string;
 }
 
@@ -30,14 +30,14 @@ const direct: readonly ProviderName[] = ['efa', 'verbs;ofi_rxm'];
 
 const asked = 'HEDDLE_WIRES, or fabric.wires, says so';
 
-type Wanted = WirePlacement | 'auto';
+type Wanted = WireSide | 'auto';
 
 const wantedIn = ({ wires = 'auto' }: FabricOptions): Wanted =>
   requireOneOf('fabric.wires', wires, ['auto', 'host', 'gpu']);
 
 /** The cases that need no try. */
 const untried = (wires: Wanted): Wires =>
-  wires === 'auto' ? { placement: 'host', why: 'the GPU is simulated' } : { placement: wires, why: asked };
+  wires === 'auto' ? { side: 'host', why: 'the GPU is simulated' } : { side: wires, why: asked };
 
 /** Wires of ranks of one simulated machine, whose NICs reach what they are given. */
 export const simulatedWires = (options: FabricOptions): Wires => untried(wantedIn(withEnvironment(options)));
@@ -57,10 +57,10 @@ export async function findWires(
   const wires = wantedIn(given);
   if (wires === 'host' || (wires === 'auto' && device.kind === 'sim')) return untried(wires);
   try {
-    return { placement: 'gpu', why: await tryWire(device, given, provider) };
+    return { side: 'gpu', why: await tryWire(device, given, provider) };
   } catch (error) {
     if (!(error instanceof HeddleError)) throw error;
-    if (wires === 'auto') return { placement: 'host', why: messageOf(error) };
+    if (wires === 'auto') return { side: 'host', why: messageOf(error) };
     throw new UnavailableError(
       `Wires must lie in the GPU's memory (${asked}), but ${messageOf(error)}`,
       'Leave it to be found: HEDDLE_WIRES=auto',
@@ -82,11 +82,9 @@ async function tryWire(device: Device, options: FabricOptions, provider: Provide
     );
   const { bytes, value } = tried;
   const front = 16;
-  const wire = device.allocateWire(
-    { bytes: front + 2 * bytes, front, placement: 'gpu' },
-    'a wire, to try it',
-    [{ offset: front, bytes, value }],
-  );
+  const wire = device.allocateWire({ bytes: front + 2 * bytes, front, side: 'gpu' }, 'a wire, to try it', [
+    { offset: front, bytes, value },
+  ]);
   const flush = flushOf(wire.nics);
   const engines: TransferEngine[] = [];
   const stream = device.createStream();

@@ -41,7 +41,7 @@ export async function meanSent(world: Pick<World, 'allGather'>, rounds: readonly
  * A second program of a rank's proxy, beside the one that runs. It sees the same words, as they stand when kernels have ended;
  * but its network only writes down, so nothing is sent twice. It must have been there since the first round, like the other.
  */
-export async function shadowOf(plan: WirePlan, { raw, placement }: WireMemory, { rank, ranks }: World) {
+export async function shadowOf(plan: WirePlan, { raw, side }: WireMemory, { rank, ranks }: World) {
   const written: Message[] = [];
   const network = {
     write({ peer, from, to, bytes }: Readonly<RemoteWrite>): boolean {
@@ -52,7 +52,7 @@ export async function shadowOf(plan: WirePlan, { raw, placement }: WireMemory, {
   };
   const make = await proxyMaker(plan.program);
   const { data } = plan.program;
-  const program = make({ rank, ranks, out: [], network, placement, memory: new NativeView(raw), data });
+  const program = make({ rank, ranks, out: [], network, side, memory: new NativeView(raw), data });
   /** The commands that kernels have handed over since it was asked last. */
   return (): readonly Message[] => {
     while (program.step());
@@ -64,7 +64,7 @@ const places = { host: 'in host memory', gpu: 'in the GPU’s memory' } as const
 
 /** Where the messages of all ranks lie, in words. Every rank calls it. */
 export async function wiresOf(world: Pick<World, 'wires' | 'allGather'>): Promise<string> {
-  const { placement, why } = await world.wires();
-  const gathered = await world.allGather(Buffer.from(`${places[placement]} (${why})`), 'where wires lie');
+  const { side, why } = await world.wires();
+  const gathered = await world.allGather(Buffer.from(`${places[side]} (${why})`), 'where wires lie');
   return [...new Set(gathered.map((bytes) => Buffer.from(bytes).toString()))].join('; ');
 }

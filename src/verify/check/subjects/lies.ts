@@ -95,7 +95,7 @@ async function start(world: World) {
   const ones = allOnes.map(({ offset, type, length }) => ({
     ...{ offset, bytes: byteSize[type] * length, value: 0xff },
   }));
-  const memory = device.allocateWire({ bytes: layout.bytes, front, placement: 'host' }, purpose, ones);
+  const memory = device.allocateWire({ bytes: layout.bytes, front, side: 'host' }, purpose, ones);
   const proxy = await world.startProxy({ ...program, memory });
   return { data: program.data as ProxyData, memory, proxy };
 }

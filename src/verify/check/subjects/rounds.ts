@@ -3,7 +3,7 @@
  * schedules.
  */
 
-import { evenNodes, topologyOf, type WirePlacement } from '../../../gpu/index.js';
+import { evenNodes, topologyOf, type WireSide } from '../../../gpu/index.js';
 import {
   type Family,
   familyNamed,
@@ -83,7 +83,7 @@ const usual = {
   /** Before which rounds the world leaves ranks out, and takes them in again. */
   leaveOut: undefined as RoundsOptions['leaveOut'],
   /** Where what NICs reach lies. */
-  wires: 'host' as WirePlacement,
+  wires: 'host' as WireSide,
 };
 
 /**

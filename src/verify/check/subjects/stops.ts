@@ -5,7 +5,7 @@
  */
 
 import { RankLostError } from '../../../base/errors.js';
-import type { WirePlacement } from '../../../gpu/index.js';
+import type { WireSide } from '../../../gpu/index.js';
 import type { SimMachine } from '../../../gpu/sim/index.js';
 import type { ExpertParallelOptions } from '../../../moe/index.js';
 import { World } from '../../../net/world/index.js';
@@ -17,7 +17,7 @@ type How = Pick<ExpertParallelOptions, 'family' | 'tuning' | 'split'> & {
   readonly nodes: number;
   readonly ranks: number;
   /** Where messages lie. */
-  readonly wires?: WirePlacement;
+  readonly wires?: WireSide;
 };
 
 const layer = { topK: 3, maxTokens: 1, hidden: 8, dtype: 'bf16' } as const;

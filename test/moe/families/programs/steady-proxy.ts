@@ -120,7 +120,7 @@ await LocalCircle.run(2, async (circle) => {
     network === 'copies' ? loopBack : overFabric({ provider: network as never, devices: ['lo'] });
   const made = { ...program, make: await proxyMaker(program) };
   const nics = { kind: 'host', raw: raw.subarray(front) } as const;
-  const wire = { address, front, placement: 'host', host: memory, nics } as const;
+  const wire = { address, front, side: 'host', host: memory, nics } as const;
   const proxy = await prepareProxy(circle, connect, made, wire);
   ranks[circle.rank] = { memory, raw: nics.raw, proxy };
   await circle.barrier('both are there');
