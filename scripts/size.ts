@@ -16,7 +16,7 @@ const ceilings = {
   lang: 11_010,
   gpu: 20_410,
   net: 11_300,
-  moe: 18_990,
+  moe: 19_000,
   verify: 6_960,
   tools: 7_550,
   cli: 2_810,
