@@ -43,6 +43,14 @@ class Shape:
     alignment: int = 1
     #: Rows of all experts together; of each in the masked form. None: what no round exceeds whose tokens name no expert twice.
     capacity: Optional[int] = None
+    #: Routes are counted, for each expert of this rank.
+    counts: bool = False
+    #: Ranks may be left out (`Buffers.mask`).
+    masks: bool = False
+    #: Kernels count how long they wait for each rank (`Buffers.waits`).
+    waits: bool = False
+    #: Places in which the experts live, a multiple of the ranks and at least as many as there are experts. None: each has its own.
+    places: Optional[int] = None
     #: Sends and receives are launches of their own.
     split: bool = False
     #: The most multiprocessors that a launch of dispatch or combine takes. None: as many as are fastest.
@@ -66,11 +74,14 @@ class Shape:
             "ranks": self.ranks,
             "tokens": self.max_tokens,
             "hidden": self.hidden,
-            "experts": self.experts,
+            "experts": self.experts if self.places is None else self.places,
             "topk": self.top_k,
             "dtype": self.dtype,
             "combineFormat": self.combine,
         }
+        keys.update({name: "yes" for name in ("counts", "masks", "waits") if getattr(self, name)})
+        if self.places is not None:
+            keys["placed"] = self.experts
         if self.dispatch != "same":
             keys.update(format=self.dispatch, rounded="yes")
         if self.inner is not None or self.sort is not None:

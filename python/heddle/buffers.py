@@ -1,7 +1,7 @@
 """Buffers: the windows, memory and kernels that all layers of a model share on a rank."""
 
 import ctypes
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -77,6 +77,11 @@ class Buffers:
         self._arguments = len(description["arguments"])
         self._stages = {name: i for i, name in enumerate(description["stages"])}
         self._round = Round()
+        self._group = None if alone else (group or dist.group.WORLD)
+        self._beginning: List[Dict[str, int]] = description["beginning"]
+        self._told = {name: self._tensor(view) for name, view in description["told"].items()}
+        #: The ranks that rounds leave out.
+        self.masked: FrozenSet[int] = frozenset()
         #: What dispatch leaves, by name, until the next dispatch: 'experts', 'weights', 'payloads.x', …; and 'output', where the
         #: experts leave their rows. Slots of [ranks, max_tokens]: those without an expert of this rank hold anything.
         self.received: Dict[str, torch.Tensor] = {
@@ -117,8 +122,8 @@ class Buffers:
 
     @property
     def local_experts(self) -> range:
-        """The ids of this rank's experts."""
-        each, extra = divmod(self.shape.experts, self.ranks)
+        """The ids of this rank's experts; or, where experts are placed, of its places."""
+        each, extra = divmod(self.shape.places or self.shape.experts, self.ranks)
         first = [rank * each + min(rank, extra) for rank in (self.rank, self.rank + 1)]
         return range(*first)
 
@@ -126,12 +131,55 @@ class Buffers:
         """Raises RankLostError where a wait for a rank gave up. It does not wait for rounds: call it behind one that has ended."""
         self._player.check()
 
+    def mask(self, ranks: Iterable[int], group: Optional[dist.ProcessGroup] = None) -> None:
+        """Has rounds leave out these ranks, and those of graphs that are captured, too: routes to their experts count as −1, and nobody
+        waits for them. They stay out.
+
+        The engine decides who is out, and says it on all others: they call this with the same ranks, and then make the rounds anew that
+        did not end. Nobody has a round under way: it waits for this GPU, and then for the others of `group`, those that stay; by default that
+        of the Buffers, whose ranks then all live.
+        """
+        self._require("masks")
+        out = self.masked | frozenset(ranks)
+        if self.rank in out or not out <= frozenset(range(self.ranks)):
+            raise ArgumentError("ranks", sorted(out), f"some of 0 to {self.ranks - 1}, and not this one, {self.rank}")
+        self._meet(group)
+        for of in self._beginning:
+            self._tensor({**of, "dtype": "u8", "shape": [of["bytes"]]}).fill_(of["value"])
+        words = [sum(1 << rank % 32 for rank in out if rank // 32 == word) for word in range(4)]
+        self._told["masked"].copy_(torch.tensor(words, dtype=torch.int64).to(torch.int32))
+        self._meet(group)
+        self._round.stage = "combined"
+        self.masked = out
+
+    def waits(self) -> Dict[str, torch.Tensor]:
+        """Microseconds that this rank's kernels waited for each rank in 'dispatch' and in 'combine': means of the last 64 rounds that ended."""
+        self._require("waits")
+        words = self._told["waited"].cpu().view(torch.int64).squeeze(-1)
+        # Rounds are counted from all bits set on.
+        numbers = (self._told["waiters"].cpu()[:, 0].long() + 1) % 2**32
+        last = words[:, numbers.topk(64).indices]
+        came = last >= 0
+        means = torch.where(came, last, 0).sum(1) / came.sum(1).clamp_min(1) / 1000
+        return {"dispatch": means[0], "combine": means[1]}
+
     def destroy(self) -> None:
         """Frees all. Every rank calls it when the last round of every rank has ended; views of `received` end with it."""
         self._player.destroy()
         self.received, self.planned = {}, {}
         if self.gradients is not None:
             self.gradients.destroy()
+
+    def _require(self, option: str) -> None:
+        if not getattr(self.shape, option):
+            raise ArgumentError(option, getattr(self.shape, option), "given when the Buffers are made")
+
+    def _meet(self, group: Optional[dist.ProcessGroup]) -> None:
+        """Waits until the GPUs of the group have nothing to do."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        if self._group is not None:
+            dist.barrier(group or self._group)
 
     def _stream(self) -> int:
         if self.device.type != "cuda":

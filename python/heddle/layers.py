@@ -1,11 +1,12 @@
 """Layers over Buffers: dispatch and combine around the caller's experts, or Heddle's experts between them."""
 
 import ctypes
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 import torch
 
 from .buffers import Buffers, dtypes, require_tensor
+from ._places import LOTS, place_table
 from .errors import ArgumentError, HeddleError
 
 #: The first arguments of every shape, in their order.
@@ -19,10 +20,28 @@ class ExpertParallel:
     without tokens too. Work is enqueued on torch's current stream, and may be captured as a CUDA graph.
     """
 
-    def __init__(self, buffers: Buffers) -> None:
+    def __init__(self, buffers: Buffers, places: Optional[Sequence[int]] = None) -> None:
         self.buffers = buffers
         self._values = (ctypes.c_uint64 * buffers._arguments)()
         self._held: Tuple[torch.Tensor, ...] = ()
+        if (places is None) != (buffers.shape.places is None):
+            raise ArgumentError("places", places, "given, as the Buffers’ places are" if places is None else "left out")
+        if places is not None:
+            experts, first = buffers.shape.experts, buffers._arguments - len(buffers._weights) - 2
+            self._table = torch.empty(experts, LOTS, dtype=torch.int32, device=buffers.device)
+            #: int32 [2, experts]: this rank's routes that went to a place of the expert; those that went nowhere. They wrap.
+            self.routed = torch.zeros(2, experts, dtype=torch.int32, device=buffers.device)
+            self._values[first], self._values[first + 1] = self._table.data_ptr(), self.routed.data_ptr()
+            self.place(places)
+
+    def place(self, places: Sequence[int]) -> None:
+        """Has the experts live elsewhere, in rounds that follow on the stream: of each place its expert, −1 for none. Places are numbered
+        rank by rank. Every rank calls it with the same, and brings the weights itself.
+        """
+        shape = self.buffers.shape
+        if len(places) != shape.places or not all(-1 <= expert < shape.experts for expert in places):
+            raise ArgumentError("places", list(places), f"{shape.places} experts, of −1 to {shape.experts - 1}")
+        self._table.copy_(torch.tensor(place_table(places, shape.experts, shape.ranks)[self.buffers.rank], dtype=torch.int32))
 
     def dispatch(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor) -> Dict[str, torch.Tensor]:
         """Sends rows to the ranks that own their experts. Returns `buffers.received`: when the stream has passed this, all has arrived.
@@ -122,8 +141,8 @@ class SortedRows(ExpertParallel):
     `planned['made']` of the same shape; combine weights and adds them up.
     """
 
-    def __init__(self, buffers: Buffers) -> None:
-        super().__init__(buffers)
+    def __init__(self, buffers: Buffers, places: Optional[Sequence[int]] = None) -> None:
+        super().__init__(buffers, places)
         if buffers.shape.sort is None:
             raise ArgumentError("buffers", "made without sort", "made with sort='masked' or 'contiguous'")
 
@@ -163,8 +182,9 @@ class Experts(ExpertParallel):
         down_scales: Optional[torch.Tensor] = None,
         gate_up_bias: Optional[torch.Tensor] = None,
         down_bias: Optional[torch.Tensor] = None,
+        places: Optional[Sequence[int]] = None,
     ) -> None:
-        super().__init__(buffers)
+        super().__init__(buffers, places)
         if buffers.shape.inner is None:
             raise ArgumentError("buffers", "made without inner", "made with inner, so that experts are compiled")
         given: Dict[str, Any] = {

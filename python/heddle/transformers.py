@@ -81,12 +81,12 @@ def _is_clamped(module: Any) -> bool:
     return hasattr(module, "limit") and hasattr(module, "alpha")
 
 
-def _as_heddle_takes(module: Any) -> Dict[str, torch.Tensor]:
+def _as_heddle_takes(module: Any) -> Dict[str, Any]:
     """Weights as [experts, rows, columns], the gates' rows first. Those of most models lie so, and are not copied."""
     fixed = getattr(module, "activation_scheme", "dynamic")
     if fixed != "dynamic" or getattr(module, "swiglu_limit", None) is not None:
         raise ArgumentError("model", f"of fp8 with scales of rows that are {fixed}, or clamped", "dynamic, with plain SwiGLU")
-    found = {
+    found: Dict[str, Any] = {
         name + part.replace("_scale_inv", "_scales"): getattr(module, f"{name}_proj{part}").detach()
         for name in ("gate_up", "down")
         for part in _parts

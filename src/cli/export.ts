@@ -90,11 +90,11 @@ async function exportFamily(name: string, flags: FlagsOf<typeof define>): Promis
   const sorted = sort && { form: sort, alignment: Number(alignment) as 1, ...(capacity && { capacity }) };
   const experts = sorted ?? (inner === undefined ? null : { inner, weights, activation, biases });
   const [first] = architectures;
-  if (experts !== null && format === 'c')
+  if (sort !== undefined && format === 'c')
     throw new ArgumentError(
-      sort ? '--sort' : '--experts',
-      sort ?? inner,
-      'left out with --format c, whose hosts bring experts of their own',
+      '--sort',
+      sort,
+      'left out with --format c, whose experts take slots as they arrive',
     );
   if (experts !== null && architectures.length > 1)
     throw new ArgumentError('--arch', arch, 'one architecture, for which experts choose their instructions');

@@ -45,6 +45,7 @@ buffers.check()
 buffers.destroy()
 
 buffers = heddle.Buffers(**options)
+print(refused(buffers.mask, []))
 layer = heddle.ExpertParallel(buffers)
 x, ids, weights = brought(3)
 rows, experts, shares = heddle.dispatch(layer, x.requires_grad_(), ids, weights)
@@ -79,4 +80,30 @@ print(refused(heddle.Experts, buffers, gate_up, down, down_bias=down))
 model = torch.compile(lambda *brought: layers[1](*brought) + 1, fullgraph=True, backend="aot_eager")
 assert model(*brought(4)).shape == (4, 128)
 assert list(buffers.local_experts) == [0, 1, 2, 3] and buffers.memory["inner rows"] > 0
+buffers.destroy()
+
+buffers = heddle.Buffers(**options, counts=True, masks=True, waits=True, places=6)
+layer = heddle.ExpertParallel(buffers, places=[0, 1, 2, 3, 0, -1])
+assert layer.dispatch(*brought(3))["counts"].shape == (6,) and list(buffers.local_experts) == list(range(6))
+print(refused(layer.place, [0, 1, 2, 3]))
+print(refused(heddle.ExpertParallel, buffers))
+print(refused(buffers.mask, [0]))
+assert layer.routed.shape == (2, 4) and buffers.masked == frozenset()
+# A mask gives up the round, and windows are as they were before the first; the words of a larger world's ranks show which are out.
+told = buffers._told["masked"].fill_(7)
+buffers.ranks = 96
+buffers.mask([31, 64])
+assert told.tolist() == [-(2**31), 0, 1, 0] and buffers.masked == {31, 64}
+buffers.ranks = 1
+layer.dispatch(*brought(2))
+layer.combine()
+assert [of.tolist() for of in buffers.waits().values()] == [[0], [0]]
+waited, rounds = buffers._told["waited"], buffers._told["waiters"]
+waited.fill_(-1)
+rounds.fill_(-1)
+# Of rounds 1 and 2 only the second waited in combine.
+rounds[0, 0], rounds[1, 0] = 0, 1
+waited.view(torch.int64)[0, :2, 0, 0] = torch.tensor([1000, 3000])
+waited.view(torch.int64)[1, 1, 0, 0] = 5000
+assert [of.tolist() for of in buffers.waits().values()] == [[2], [5]]
 buffers.destroy()

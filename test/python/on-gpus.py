@@ -23,6 +23,8 @@ SMALL = dict(experts=16, top_k=4, max_tokens=64, hidden=1024)
 ROUNDS = [dict(), dict(split=True), dict(dispatch="fp8"), dict(family="portable"), dict(combine="mxfp8")]
 SORTS = [dict(sort="masked", alignment=16), dict(sort="contiguous", alignment=128)]
 LAYERS = [dict(), dict(max_tokens=1024), dict(biases=True, activation="clamped-swiglu"), dict(dispatch="fp8", weights="e4m3"), dict(split=True)]
+MASKED = [dict(masks=True, waits=True), dict(masks=True, waits=True, family="portable")]
+PLACED = [dict(places=24)]
 TRAINED = dict(experts=16, top_k=4, max_tokens=64, hidden=256, dtype="f32")
 #: Those of examples/python/generate.py.
 GENERATED = [dict(SMALL, hidden=256, inner=128), dict(SMALL, hidden=256, inner=128, biases=True, activation="clamped-swiglu")]
@@ -32,7 +34,7 @@ TIMED = [(dict(QWEN, max_tokens=tokens), (tokens,)) for tokens in TOKENS[:-1]] +
 
 def shapes(ranks):
     """Every shape of this page."""
-    options = [{**SMALL, **of} for of in ROUNDS + SORTS] + [{**SMALL, "inner": 256, **of} for of in LAYERS]
+    options = [{**SMALL, **of} for of in ROUNDS + SORTS + MASKED + PLACED] + [{**SMALL, "inner": 256, **of} for of in LAYERS]
     options += [of for of, _ in TIMED] + GENERATED
     options += [TRAINED, {**TRAINED, "hidden": 4}]
     return [heddle.Shape(ranks=ranks, **of) for of in options]
@@ -233,6 +235,84 @@ def trained(_):
     return max(found)
 
 
+def masked(options):
+    """The last rank stays away. The others' waits give up and name it; they leave it out, and repeat the round, in a graph that was captured before, too."""
+    buffers = heddle.Buffers(**{**SMALL, **options}, wait_ms=2000)
+    shape, last = buffers.shape, buffers.ranks - 1
+    staying = dist.new_group(list(range(last)))
+    layer, received = heddle.ExpertParallel(buffers), buffers.received
+    places = shape.places or shape.experts
+    torch.manual_seed(1)
+    weights = torch.randn(places, device="cuda")
+    x, ids, scores = inputs(shape, buffers.rank, 9, 3)
+    out = torch.empty_like(x)
+
+    def run():
+        layer.dispatch(x, ids, scores)
+        here = received["experts"]
+        factors = (received["weights"] * torch.where(here < 0, 0, weights[here.clamp_min(0).long()])).sum(-1, keepdim=True)
+        received["output"].copy_(torch.where(factors == 0, 0, factors * received["payloads.x"].float()))
+        layer.combine(out)
+
+    def differs(out_too):
+        there = torch.where(ids.clamp_min(0) // (places // buffers.ranks) == last, 0, 1) if out_too else 1
+        chosen = torch.where(ids < 0, 0, scores) * there * weights[ids.clamp_min(0).long()]
+        return difference(out, x.float() * chosen.sum(-1, keepdim=True))
+
+    run()
+    found = [differs(False)]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    graph.replay()
+    found.append(differs(False))
+    waited = buffers.waits()
+    assert all(of.shape == (buffers.ranks,) and (of >= 0).all() for of in waited.values())
+    dist.barrier()
+    if buffers.rank != last:
+        run()
+        torch.cuda.synchronize()
+        try:
+            buffers.check()
+            raise AssertionError("nobody was missed")
+        except heddle.RankLostError as error:
+            assert error.rank == last or buffers.ranks > 2, error
+        buffers.mask([last], group=staying)
+        run()
+        found.append(differs(True))
+        graph.replay()
+        found.append(differs(True))
+        buffers.check()
+    del graph
+    end(buffers)
+    return max(found)
+
+
+def placed(options):
+    """Experts in several places, which change: a row gets what its expert makes of it, wherever that lives."""
+    buffers = heddle.Buffers(**{**SMALL, **options})
+    shape, received = buffers.shape, buffers.received
+    many = shape.places - shape.experts
+    both = [[*range(shape.experts), *range(many)], [*range(many), *reversed(range(shape.experts))]]
+    layer, found = heddle.ExpertParallel(buffers, places=both[0]), []
+    torch.manual_seed(1)
+    weights = torch.randn(shape.experts, device="cuda")
+    for seed, now in enumerate([both[0], both[1]]):
+        layer.place(now)
+        x, ids, scores = inputs(shape, buffers.rank, 50, seed)
+        layer.dispatch(x, ids, scores)
+        here = received["experts"]
+        experts = torch.tensor(now, device="cuda")[here.clamp_min(0).long()]
+        factors = (received["weights"] * torch.where(here < 0, 0, weights[experts])).sum(-1, keepdim=True)
+        received["output"].copy_(torch.where(factors == 0, 0, factors * received["payloads.x"].float()))
+        chosen = torch.where(ids < 0, 0, scores) * weights[ids.clamp_min(0).long()]
+        found.append(difference(layer.combine(), x.float() * chosen.sum(-1, keepdim=True)))
+    assert int(layer.routed[0].sum()) > 0 and int(layer.routed[1].sum()) == 0
+    buffers.check()
+    end(buffers)
+    return max(found)
+
+
 def compiled(options):
     """A compiled model of two layers makes what it makes uncompiled."""
     buffers = heddle.Buffers(**{**SMALL, "inner": 256, **options})
@@ -338,7 +418,7 @@ def be(rank, ranks, port, json_file):
     torch.cuda.set_stream(torch.cuda.Stream())
     say = print if rank == 0 else lambda *_, **__: None
     figures, wrong = {"gpu": torch.cuda.get_device_name(), "ranks": ranks, "verified": {}, "timed": []}, 0
-    for name, run, all_options in (("rounds", rounds, ROUNDS), ("sorts", sorts, SORTS), ("layers", layers, LAYERS), ("trained", trained, [{}]), ("compiled", compiled, [{}])):
+    for name, run, all_options in (("rounds", rounds, ROUNDS), ("sorts", sorts, SORTS), ("layers", layers, LAYERS), ("placed", placed, PLACED), ("masked", masked, MASKED), ("trained", trained, [{}]), ("compiled", compiled, [{}])):
         for options in all_options:
             worst = slowest(run(options))
             most = 8e-2 if "fp8" in str(options) or "mxfp8" in str(options) else 1e-2

@@ -19,6 +19,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { familyNamed } from '../../src/moe/families/index.js';
+import { placeTable } from '../../src/moe/layer/index.js';
 import {
   architectureNamed,
   describe as describePlan,
@@ -189,6 +190,22 @@ test("a kernel of Triton's is checked from Python", needing('cc', 'python3'), ()
   expect(readdirSync(inFolder('kept')).sort()).toEqual(['host.mjs', 'kernel.ptx']);
 });
 
+test('places are dealt as TypeScript deals them', needing('python3'), () => {
+  const placements = [
+    { experts: 4, ranks: 2, places: [0, 1, 2, 3, 0, 1] },
+    { experts: 3, ranks: 3, places: [0, 0, 0, 1, 2, 0, 1, -1, 2] },
+    { experts: 6, ranks: 2, places: [0, 1, 2, 3, 4, -1, 0, 0] },
+  ];
+  for (const placement of placements) {
+    const { experts, ranks, places } = placement;
+    const call = `place_table(${JSON.stringify(places)}, ${experts}, ${ranks})`;
+    const program = `import json; from heddle._places import place_table; print(json.dumps(${call}))`;
+    const said = execFileSync('python3', ['-c', program], { cwd: join(root, 'python'), encoding: 'utf8' });
+    const dealt = (JSON.parse(said) as number[][][]).map((table) => table.flat());
+    expect(dealt).toEqual(dealt.map((_, source) => [...placeTable(placement, { source, sources: ranks })]));
+  }
+});
+
 describe('the cache of shapes', needing('python3'), () => {
   const asked = ['--ranks', '2', '--experts', '16', '--top-k', '4', '--max-tokens', '64', '--hidden', '1024'];
   const compile = (more: Readonly<Record<string, string>>) => {
@@ -252,11 +269,17 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
       'python3',
       [
         '-c',
-        `import heddle; print(${shapeOf}, split=True).key, ${shapeOf}).key, ${shapeOf}, inner=64).key, ${shapeOf}, sort='masked', alignment=16).key)`,
+        `import heddle; print(${shapeOf}, split=True).key, ${shapeOf}).key, ${shapeOf}, inner=64).key, ${shapeOf}, sort='masked', alignment=16).key, ${shapeOf}, counts=True, masks=True, waits=True, places=6).key)`,
       ],
       { env: env(), encoding: 'utf8' },
     ).trim();
-    const [halves, rounds, layers, sorts] = keys.split(' ') as [string, string, string, string];
+    const [halves, rounds, layers, sorts, places] = keys.split(' ') as [
+      string,
+      string,
+      string,
+      string,
+      string,
+    ];
     const layer = { ranks: 1, tokens: 8, hidden: 128, experts: 4, topk: 2 };
     const split = await write(join(shapes, `${halves}.heddle`), layer, true);
     const trained = await write(join(shapes, `${rounds}.heddle`), layer);
@@ -274,6 +297,10 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
       false,
       masked,
     );
+    const placed = await write(join(shapes, `${places}.heddle`), {
+      ...layer,
+      ...{ experts: 6, placed: 4, counts: 'yes', masks: 'yes', waits: 'yes' },
+    });
     const { status, lines, launches } = python([join(root, 'test/python/layers.py')]);
     expect(lines).toEqual([
       'HEDDLE_ROUND_OPEN: dispatch was called out of order: the round is dispatched; a round is dispatch, experts, combine',
@@ -284,16 +311,20 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
       'HEDDLE_ARGUMENT: topk_ids is torch.int64 [3, 2] on cpu; it must be torch.int32 [3, 2] on cpu, contiguous',
       'HEDDLE_ARGUMENT: topk_weights is torch.float32 [3, 1] on cpu, with gaps; it must be torch.float32 [3, 2] on cpu, contiguous',
       'HEDDLE_ARGUMENT: buffers is made without inner; it must be made with inner, so that experts are compiled',
+      'HEDDLE_ARGUMENT: masks is False; it must be given when the Buffers are made',
       'HEDDLE_ARGUMENT: gradients is False; it must be True, for Buffers through which a router is trained',
       'HEDDLE_ARGUMENT: down is torch.bfloat16 [4, 64, 128] on cpu, with gaps; it must be torch.bfloat16 [4, 128, 64] on cpu, contiguous',
       'HEDDLE_ARGUMENT: down_bias is given; it must be left out, as the Buffers are made',
+      'HEDDLE_ARGUMENT: places is [0, 1, 2, 3]; it must be 6 experts, of −1 to 3',
+      'HEDDLE_ARGUMENT: places is None; it must be given, as the Buffers’ places are',
+      'HEDDLE_ARGUMENT: ranks is [0]; it must be some of 0 to 0, and not this one, 0',
     ]);
     expect(status).toBe(0);
     // A round for dispatch, one for combine, and one for the gradient of each.
     const rounded = [trained, trained, trained, trained];
-    const launched = [split, split, ...rounded, sorted, whole, whole, whole].flatMap(({ launches }) =>
-      launches.map(({ kernel }) => kernel),
-    );
+    const first = placed.launches.filter(({ phase }) => phase === 'dispatchSend');
+    const all = [split, split, ...rounded, sorted, whole, whole, whole, { launches: first }, placed];
+    const launched = all.flatMap(({ launches }) => launches.map(({ kernel }) => kernel));
     expect(launches.map(({ kernel }) => kernel.replace(/_kernel$/, ''))).toEqual(launched);
     // The weights of each layer are its own.
     const [one, other, compiled] = launches.filter(({ kernel }) => kernel.includes('gate_up'));

@@ -6,6 +6,9 @@ import type { LaunchPlan } from './launch-plan.js';
 export const upper = (name: string): string =>
   name.replaceAll(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase();
 
+/** `gateUp` → `gate_up` */
+export const inC = (name: string): string => upper(name).toLowerCase();
+
 /** Names that begin with `heddle` begin with the prefix instead, but for those of the environment, which stand in quotes. */
 export const renamed = (text: string, prefix: string): string =>
   text.replaceAll(/(?<!")\bheddle(?=_|\b(?!`| ))/g, prefix).replaceAll(/(?<!")\bHEDDLE(?=_)/g, upper(prefix));
@@ -20,6 +23,30 @@ const char *heddle_combine_send(heddle_rank *, const struct heddle_round *, void
 const char *heddle_combine_recv(heddle_rank *, const struct heddle_round *, void *stream);
 `
     : '';
+
+const placedFields = ({ layer: { placed } }: LaunchPlan): string =>
+  placed === undefined
+    ? ''
+    : `  /* [${placed}][16]: where routes to each expert go, by their token's number modulo 16: a place, or -1. */
+  const int32_t *places;
+  /* [2][${placed}]: routes by expert that went to a place, and those that went nowhere, are added up here. */
+  uint32_t *routed;
+`;
+
+const weightFields = ({ weights = [] }: LaunchPlan): string =>
+  weights
+    .map(({ name, dtype, shape }) => {
+      const extents = shape.map((extent) => `[${extent}]`).join('');
+      return `  /* ${dtype} ${extents}: of this rank's experts. */\n  const void *${inC(name)};\n`;
+    })
+    .join('');
+
+const expertsFunction = ({ weights }: LaunchPlan): string =>
+  weights === undefined
+    ? ''
+    : `/* Runs the experts between dispatch and combine, with the same round. */
+const char *heddle_experts(heddle_rank *, const struct heddle_round *, void *stream);
+`;
 
 /** Headers with different prefixes may be included together. */
 export function printHeader(plan: LaunchPlan, prefix: string): string {
@@ -82,7 +109,7 @@ struct heddle_host {
 
 /* What a rank brings to a round: addresses in memory of its GPU. Without tokens nothing is read. */
 struct heddle_round {
-  /* [tokens][TOP_K]: the expert of each route, 0 to EXPERTS - 1, -1 for none. Stays as it is until the round has ended. */
+  /* [tokens][TOP_K]: the expert of each route, 0 to ${layer.placed === undefined ? 'EXPERTS' : layer.placed} - 1, -1 for none. Stays as it is until the round has ended. */
   const int32_t *topk_ids;
   /* [tokens][TOP_K]${layer.weights ? '' : '; not read: this export carries none'} */
   const float *topk_weights;
@@ -90,7 +117,7 @@ struct heddle_round {
   const void *rows[${extent(rows)}];
   /* ${output.dtype} [tokens][${output.hidden}]: where combine leaves the sums. dispatch does not need it. */
   void *out;
-  uint32_t tokens;
+${placedFields(plan)}${weightFields(plan)}  uint32_t tokens;
 };
 
 /* What dispatch leaves on this rank, by the rank that a token came from and its number there, until the next round's dispatch. */
@@ -106,10 +133,14 @@ struct heddle_slots {
   const uint32_t *counts;
   /* ${payloads.map(({ name }) => `${name}: ${shapeOf(`payloads.${name}`)}`).join('; ') || 'none'}; slots without an expert hold anything. */
   const void *payloads[${extent(payloads)}];
-  /*
+${
+  output.weighting === 'plan'
+    ? '  /* Not used: combine takes the rows that the experts made. */'
+    : `  /*
    * ${output.dtype} ${shapeOf('output')}: where the experts leave, for each slot with an expert here, the sum over its routes k here of
    * ${layer.weights ? 'weights[k] times ' : ''}what the expert of route k made of the slot's row. combine adds up these rows of all ranks, and applies no weights.
-   */
+   */`
+}
   void *output;
 };
 
@@ -128,7 +159,7 @@ struct heddle_lost {
 const char *heddle_create(heddle_rank **made, const struct heddle_host *);
 const struct heddle_slots *heddle_received(const heddle_rank *);
 const char *heddle_dispatch(heddle_rank *, const struct heddle_round *, void *stream);
-/* Combines the round that was dispatched. Call it behind the experts, with the same round. */
+${expertsFunction(plan)}/* Combines the round that was dispatched. Call it behind the experts, with the same round. */
 const char *heddle_combine(heddle_rank *, const struct heddle_round *, void *stream);
 ${phaseFunctions(plan.split)}
 /* NULL as long as no wait gave up. \`lost\` may be NULL. It does not wait for rounds; call it behind one that has ended. */

@@ -55,6 +55,10 @@ export interface LaunchPlan {
   readonly planned?: Readonly<Record<string, PlannedTensor>>;
   /** Four words; the first is 0, or what a wait was doing that gave up. Then the rank that did not come, the epoch, the block. */
   readonly failure: PlacedTensor & { readonly operations: Readonly<Record<string, number>> };
+  /** Of a layer with masks: four words with a bit for each rank that rounds leave out. */
+  readonly masked?: PlacedTensor;
+  /** Of a layer that counts waits: [phase][round][peer], 64 bits of nanoseconds; and of each round its number and its layer. */
+  readonly waits?: { readonly waited: PlacedTensor; readonly waiters: PlacedTensor };
   readonly rules: readonly string[];
 }
 
@@ -124,6 +128,10 @@ export async function exportPlan(
       ...(weights.length > 0 && { weights }),
       ...(experts !== null && { planned }),
       failure: { ...placeOf(plan.failure), operations },
+      ...(plan.masks && { masked: placeOf(plan.masks.masked) }),
+      ...(plan.waits && {
+        waits: { waited: placeOf(plan.waits.waited), waiters: placeOf(plan.waits.waiters) },
+      }),
       rules,
     },
   };

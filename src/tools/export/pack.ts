@@ -8,6 +8,7 @@ import { swizzles, tensorTypes } from '../../gpu/cuda/index.js';
 import { unitBytes, widestUnit } from '../../moe/families/index.js';
 import { outputRowBytes } from '../../moe/layer/index.js';
 import type { Architecture } from './architecture.js';
+import { inC } from './header.js';
 import type { LaunchPlan, PlacedTensor } from './launch-plan.js';
 import type { Source } from './recorder.js';
 import { type Stage, stages } from './rounds.js';
@@ -82,8 +83,12 @@ export function argumentsOf({ layer, rows, weights = [] }: LaunchPlan): readonly
     ...rows.map(({ payload, rowBytes }, i) =>
       round(`rows[${i}]`, { from: 'rows', payload }, alignmentOf(rowBytes)),
     ),
+    ...(layer.placed === undefined ? [] : (['places', 'routed'] as const)).map((from) => ({
+      ...{ name: from, source: { from }, alignment: 4, always: true },
+    })),
     ...weights.map(({ name }) => ({
-      ...{ name, source: { from: 'weights', weights: name } as const, alignment: 16, always: true },
+      ...{ name: inC(name), source: { from: 'weights', weights: name } as const },
+      ...{ alignment: 16, always: true },
     })),
   ];
 }
@@ -92,9 +97,11 @@ export function argumentsOf({ layer, rows, weights = [] }: LaunchPlan): readonly
 const needs = (plan: LaunchPlan, stage: Stage): ((name: string) => boolean) => {
   if (stage.startsWith('dispatch'))
     return (name) =>
-      name.startsWith('rows') || name === 'topk_ids' || (plan.layer.weights && name === 'topk_weights');
+      name.startsWith('rows') ||
+      ['topk_ids', 'places', 'routed'].includes(name) ||
+      (plan.layer.weights && name === 'topk_weights');
   if (stage.startsWith('combine')) return (name) => name === 'topk_ids' || name === 'out';
-  if (stage === 'experts') return (name) => (plan.weights ?? []).some((of) => of.name === name);
+  if (stage === 'experts') return (name) => (plan.weights ?? []).some((of) => inC(of.name) === name);
   return () => false;
 };
 
@@ -102,12 +109,19 @@ const needs = (plan: LaunchPlan, stage: Stage): ((name: string) => boolean) => {
 const inwards = (all: readonly number[], length: number): number[] =>
   Array.from({ length }, (_, i) => all.at(-1 - i) ?? 0);
 
+/** The sections of a window that do not start as zeros. */
+const startsOf = (sections: LaunchPlan['windows'][number]['sections']) =>
+  sections
+    .filter(({ start }) => start !== 0)
+    .map(({ offset, bytes, start: value }) => ({ offset, bytes, value }));
+
 /** Sources that say the same are one. */
 const keyOf = (source: Source): string => JSON.stringify(source);
 
 /** The part of a plan that a host of any shape wants to know of it: arguments, stages, and where tensors lie. */
 export function describe(plan: LaunchPlan) {
   const { heddle, family, layer, split, rows, received, weights = [], planned = {}, windows, buffers } = plan;
+  const { masked, waits } = plan;
   const placed = (views: Readonly<Record<string, PlacedTensor>>) =>
     Object.fromEntries(
       Object.entries(views).map(([name, view]) => [name, { ...view, memory: memoryOf(plan, view) }]),
@@ -116,6 +130,12 @@ export function describe(plan: LaunchPlan) {
     ...{ heddle, family, layer, split, rows, weights, stages },
     arguments: argumentsOf(plan).map(({ name }) => name),
     ...{ received: placed(received), planned: placed(planned) },
+    told: placed({ ...(masked && { masked }), ...waits }),
+    // Windows before the first round: each byte of a range, one range over the other.
+    beginning: windows.flatMap(({ bytes, sections }, memory) => [
+      { memory, offset: 0, bytes, value: 0 },
+      ...startsOf(sections).map((of) => ({ memory, ...of })),
+    ]),
     memory: [...windows, ...buffers].map(({ name, bytes }) => ({ name, bytes })),
   };
 }
@@ -200,9 +220,7 @@ export function packShape(plan: LaunchPlan, { architectures, images }: Images, t
     windows: windows.map(({ bytes }) => [bytes]),
     buffers: buffers.map(({ bytes }) => [bytes]),
     fills: windows.flatMap(({ sections }, window) =>
-      sections
-        .filter(({ start }) => start !== 0)
-        .map(({ offset, bytes, start }) => [window, offset, bytes, start]),
+      startsOf(sections).map(({ offset, bytes, value }) => [window, offset, bytes, value]),
     ),
     operations: operationRows,
     launches: launchRows,

@@ -17,6 +17,8 @@ export type Source =
   | { readonly from: 'rows'; readonly payload: string }
   | { readonly from: 'weights'; readonly weights: string }
   | { readonly from: 'tokens' | 'topkIds' | 'topkWeights' | 'out' | 'limit' | 'rank' }
+  /** What a layer whose experts are placed brings: the place of each route, and where routes are counted. */
+  | { readonly from: 'places' | 'routed' }
   | { readonly from: 'constant'; readonly value: number }
   /** A constant that is another on each rank. */
   | { readonly from: 'constants'; readonly values: readonly number[] }

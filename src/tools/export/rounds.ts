@@ -164,6 +164,10 @@ async function recordRound(
     placing: [],
     layer: 0,
   };
+  if (plan.placing !== null) {
+    const [places, routed] = [recorder.name({ from: 'places' }), recorder.name({ from: 'routed' })];
+    round.placing = [places, tensor(plan.placing.places).data, routed];
+  }
   const launches: StageLaunch[] = [];
   const note = (phase: Stage, launched: readonly Recorded[], tokens?: StageLaunch['tokens']): void => {
     launches.push(...launched.map((one) => ({ ...one, phase, ...(tokens && { tokens }) })));
@@ -180,7 +184,9 @@ async function recordRound(
     }
     for (const step of plan.phases[phase]) {
       const loaded = await loadStep(step, device, memory);
-      loaded.take(round);
+      // Combine goes by the places to which dispatch sent.
+      const [, places = round.topkIds] = round.placing;
+      loaded.take(phase.startsWith('combine') ? { ...round, topkIds: places } : round);
       note(
         phase,
         recorder.launched(() => loaded.launch(stream)),

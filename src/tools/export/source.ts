@@ -85,6 +85,7 @@ static const char *heddle_stages(heddle_rank *rank, uint32_t first, uint32_t las
 }
 ${call('dispatch', 'dispatchSend', 'dispatchRecv')}
 ${call('combine', 'combineSend', 'combineRecv')}
+${plan.weights === undefined ? '' : call('experts', 'plan', 'experts')}
 ${
   split
     ? [

@@ -30,6 +30,13 @@ export const layerParameters = {
 export const travelling = {
   ...layerParameters,
   counts: oneOf('routes are counted', yesNo, 'no'),
+  masks: oneOf('ranks may be left out', yesNo, 'no'),
+  waits: oneOf('waits for peers are counted', yesNo, 'no'),
+  placed: number(
+    'experts that live in so many places as `experts` says; 0: an id is a place',
+    [0, limits.experts],
+    0,
+  ),
   format: oneOf('of rows that dispatch carries; same: as dtype', ['same', ...formatNames], 'same'),
   rounded: oneOf('dispatch makes rows of fp8 or mxfp8 from bf16', yesNo, 'no'),
   scales: number('bytes of a second payload; 0 for none', [0, 2 ** 20], 0),
@@ -64,6 +71,9 @@ export function layerOf(shape: ShapeOf<typeof travelling>): Layer {
     output: { dtype, hidden, weighting, combineFormat },
     weights: weighting !== 'experts' || shape.weights === 'yes',
     counts: shape.counts === 'yes',
+    ...(shape.masks === 'yes' && { masks: true }),
+    ...(shape.waits === 'yes' && { waits: true }),
+    ...(shape.placed > 0 && { placed: shape.placed }),
   };
   requireShape(layer);
   return layer;

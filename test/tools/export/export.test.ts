@@ -7,6 +7,7 @@ import { heddle } from '../../../src/cli/program.js';
 import type { Stream } from '../../../src/gpu/index.js';
 import { families, familyNamed } from '../../../src/moe/families/index.js';
 import {
+  bytesOf,
   ExpertParallel,
   ExpertsMlp,
   ExpertsPlan,
@@ -16,7 +17,7 @@ import {
   row,
   tensorFrom,
 } from '../../../src/moe/index.js';
-import type { Layer, Source } from '../../../src/moe/layer/index.js';
+import { type Layer, placeTable, type Source } from '../../../src/moe/layer/index.js';
 import { World } from '../../../src/net/world/index.js';
 import { type Exported, exportPlan, type LaunchPlan } from '../../../src/tools/export/index.js';
 import { froms, structs, tables } from '../../../src/tools/export/pack.js';
@@ -142,18 +143,22 @@ describe('a host that knows only the plan', () => {
           await stream.copyOut(own.data, own.bytes),
         );
       }
-      const failure = host.addressOf(plan.failure.in) + plan.failure.offset;
-      expect((await stream.copyOut(failure, 4))[0]).toBe(0);
+      expect(await failedIn(host, stream)).toBe(0);
       await ep.dispose();
     });
   });
 });
 
+/** What a wait of this rank was doing that gave up; 0 where none did. */
+async function failedIn({ plan: { failure }, addressOf }: PlanHost, stream: Stream): Promise<number> {
+  return (await stream.copyOut(addressOf(failure.in) + failure.offset, 4))[0]!;
+}
+
 /** Three rounds of this rank, which the host of an export and `round`, by Heddle's own classes, leave the same bits of. */
 async function sameRounds(
   { device, rank }: World,
   layer: LaunchPlan['layer'],
-  host: PlanHost,
+  host: Pick<PlanHost, 'round'>,
   stream: Stream,
   round: (inputs: Omit<Source, 'tokens'>, own: OwnedTensor) => void,
 ): Promise<void> {
@@ -225,6 +230,60 @@ async function run(args: readonly string[]): Promise<{ code: number; said: strin
 const write = (out: string, ...args: readonly string[]) =>
   run(['export', ...args, '--out', join(folder, out), '--json']);
 const smallText = 'ranks=2,tokens=5,hidden=16,experts=6,topk=2';
+
+test('rounds leave out the ranks that a host masks', async () => {
+  const { plan, kernels } = await exported('one-sided', { ...small, ...few, masks: 'yes' });
+  const source = makeSources(plan.layer, [5, 0], 1)[0]!;
+  await World.local({ ranks: 2, device: 'sim' }, async (world) => {
+    const host = await PlanHost.create(world, { plan, kernels });
+    if (world.rank === 0) {
+      const stream = world.device.createStream();
+      const { in: window, offset } = plan.masked!;
+      stream.copyIn(host.addressOf(window) + offset, bytesOf(Uint32Array.of(2, 0, 0, 0)));
+      const out = host.round(source, stream);
+      const rows = bytesOf(source.payloads.x!);
+      const expected = Array.from({ length: 5 }, (_, token) => {
+        const row = [...rows.subarray(32 * token, 32 * (token + 1))];
+        return source.topkIds.subarray(2 * token, 2 * token + 2).some((id) => id >= 0 && id < 3)
+          ? row
+          : row.map(() => 0);
+      });
+      expect(expected.some((row) => row.every((byte) => byte === 0))).toBe(true);
+      expect([...(await stream.copyOut(out, 160))]).toEqual(expected.flat());
+      expect(await failedIn(host, stream)).toBe(0);
+    }
+    await world.barrier('the end');
+  });
+});
+
+test('routes go to the places of experts that a host brings', async () => {
+  const places = [0, 1, 2, 3, 0, 1];
+  const shape = { ...small, ...few, hidden: 64, placed: 4 };
+  const { plan, kernels } = await exported('one-sided', shape);
+  const placement = { experts: 4, ranks: 2, places };
+  await World.local({ ranks: 2, device: 'sim' }, async (world) => {
+    const { rank, device } = world;
+    const stream = device.createStream();
+    const host = await PlanHost.create(world, { plan, kernels });
+    const ep = await ExpertParallel.create(world, {
+      ...{ experts: 4, topK: 2, maxTokens: 5, placement },
+      ...{ payloads: { x: row('bf16', 64) }, output: row('bf16', 64) },
+    });
+    const table = placeTable(placement, { source: rank, sources: 2 });
+    await sameRounds(
+      world,
+      { ...plan.layer, experts: 4 },
+      { round: (source) => host.round(source, stream, table) },
+      stream,
+      (source, own) => {
+        const { output, payloads } = ep.dispatch(source, stream);
+        stream.copy(output.data, payloads.x.data, output.bytes);
+        ep.combine(own, stream);
+      },
+    );
+    await ep.dispose();
+  });
+});
 
 test('rows that a plan sorts for the host come back as those of ExpertsPlan', async () => {
   const family = familyNamed('one-sided');
@@ -358,6 +417,9 @@ describe('heddle export', () => {
       ['one-sided', `${smallText},weights=yes`, ['--split']],
       ['portable', `${smallText},scales=12,counts=yes`, ['--split']],
       ['one-sided', `${smallText.replace('hidden=16', 'hidden=256')},format=fp8,rounded=yes`, []],
+      ['one-sided', `${smallText},placed=4,masks=yes,waits=yes`, []],
+      ['one-sided', smallText.replace('hidden=16', 'hidden=64'), ['--experts', '64', '--biases']],
+      ['one-sided', `${smallText.replace('hidden=16', 'hidden=64')},weighting=plan`, ['--experts', '64']],
     ])('the host of %s, %s compiles', needing(need), async (family, shape, more) => {
       const out = `${family}-${shape.length}`;
       await write(out, family, '--shape', shape, '--arch', 'none', ...more);

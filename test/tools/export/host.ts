@@ -58,8 +58,8 @@ export class PlanHost {
     return new PlanHost(world, plan, launchers, addressOf);
   }
 
-  /** Enqueues a round; returns where its sums will be. */
-  round({ tokens, topkIds, topkWeights, payloads }: Source, stream: Stream): number {
+  /** Enqueues a round; returns where its sums will be. `places`: where routes go, of experts that are placed. */
+  round({ tokens, topkIds, topkWeights, payloads }: Source, stream: Stream, places?: Int32Array): number {
     const put = (bits: Bits): number => {
       const { address } = this.world.device.allocate(Math.max(16, bits.byteLength), 'input');
       stream.copyIn(address, bytesOf(bits));
@@ -72,6 +72,7 @@ export class PlanHost {
       topkIds: put(topkIds),
       topkWeights: put(topkWeights!),
       out: put(new Uint8Array(outBytes)),
+      ...(places && { places: put(places), routed: put(new Uint8Array(8 * this.plan.layer.placed!)) }),
     };
     const rowsAt = new Map(Object.entries(payloads).map(([name, rows]) => [name, put(rows)]));
     this.plan.launches.forEach(({ phase, parameters, tokens: range = [0, tokens] }, i) => {
