@@ -14,11 +14,12 @@ from typing import Any, Dict, Iterator, Optional
 import torch
 import torch.distributed as dist
 from transformers.integrations.finegrained_fp8 import ALL_FP8_EXPERTS_FUNCTIONS
-from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, grouped_mm_experts_forward
 
-from .buffers import Buffers
+from .buffers import Buffers, dtypes
 from .errors import ArgumentError
-from .layers import Experts
+from .layers import ExpertParallel, Experts
+from .ops import combine, dispatch
 
 _parts = ("", "_bias", "_scale_inv")
 _weights = tuple(name + part for name in ("gate_up_proj", "down_proj") for part in _parts)
@@ -38,7 +39,8 @@ def shard(model: torch.nn.Module, group: Optional[dist.ProcessGroup] = None) -> 
         experts = module.gate_up_proj.shape[0]
         if experts % ranks != 0:
             raise ArgumentError("experts", experts, f"a multiple of the ranks, {ranks}")
-        mine = slice(rank * (experts // ranks), (rank + 1) * (experts // ranks))
+        module.num_experts = experts // ranks
+        mine = slice(rank * module.num_experts, (rank + 1) * module.num_experts)
         for name in _weights:
             whole = getattr(module, name, None)
             if whole is not None:
@@ -47,11 +49,12 @@ def shard(model: torch.nn.Module, group: Optional[dist.ProcessGroup] = None) -> 
 
 
 def use(
-    model: Any, *, max_tokens: int, group: Optional[dist.ProcessGroup] = None, **options: Any
+    model: Any, *, max_tokens: int, group: Optional[dist.ProcessGroup] = None, gradients: bool = False, **options: Any
 ) -> Buffers:
     """Has Heddle run the experts of a model that is on the GPU. All ranks call it; returns what its layers share.
 
-    max_tokens: the most tokens that a rank brings to a forward: batch times length at prefill. options: those of Buffers.
+    max_tokens: the most tokens that a rank brings to a forward: batch times length at prefill. gradients: the model is trained, and the experts
+    between dispatch and combine are torch's. options: those of Buffers.
     """
     modules = list(experts_of(model))
     if not modules:
@@ -63,15 +66,17 @@ def use(
         top_k=model.config.get_text_config().num_experts_per_tok,
         max_tokens=max_tokens,
         hidden=hidden,
-        inner=twice_inner // 2,
-        activation="clamped-swiglu" if _is_clamped(modules[0]) else "swiglu",
-        biases="gate_up_bias" in first,
     )
+    if gradients:
+        shape.update(gradients=True, dtype=next(name for name, of in dtypes.items() if of == first["gate_up"].dtype))
+    else:
+        clamped = _is_clamped(modules[0])
+        shape.update(inner=twice_inner // 2, activation="clamped-swiglu" if clamped else "swiglu", biases="gate_up_bias" in first)
     if "gate_up_scales" in first:
         shape.update(weights="e4m3", dispatch="fp8")
     buffers = Buffers(group, **{**shape, **options})
     for module in modules:
-        module.heddle = Experts(buffers, **_as_heddle_takes(module))
+        module.heddle = ExpertParallel(buffers) if gradients else Experts(buffers, **_as_heddle_takes(module))
     model.set_experts_implementation("heddle")
     return buffers
 
@@ -104,8 +109,15 @@ def _as_heddle_takes(module: Any) -> Dict[str, Any]:
 def _forward(
     self: Any, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor, *_: Any, **__: Any
 ) -> torch.Tensor:
-    layer: Experts = self.heddle
-    return layer(hidden_states.contiguous(), top_k_index.int(), top_k_weights.float().contiguous())
+    brought = hidden_states.contiguous(), top_k_index.int(), top_k_weights.float().contiguous()
+    if isinstance(self.heddle, Experts):
+        return self.heddle(*brought)
+    rows, experts, weights = dispatch(self.heddle, *brought)
+    # Routes to experts elsewhere name one behind the last, which torch leaves out.
+    first = self.heddle.buffers.local_experts.start
+    here = torch.where(experts < 0, self.num_experts, experts - first).long()
+    made = grouped_mm_experts_forward(self, rows.flatten(0, 1), here.flatten(0, 1), weights.flatten(0, 1))
+    return combine(self.heddle, made.unflatten(0, rows.shape[:2]), brought[1])
 
 
 for _functions in (ALL_EXPERTS_FUNCTIONS, ALL_FP8_EXPERTS_FUNCTIONS):
