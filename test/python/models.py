@@ -29,8 +29,8 @@ from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, _grouped_linear
 
 import heddle
 
-#: Sequences that a rank decodes, and those that it prefills with their length.
-DECODED, PREFILLED, LENGTH = 32, 4, 1024
+#: Sequences that a rank decodes, and those that it prefills.
+DECODED, PREFILLED = 32, 4
 #: Tokens of a sequence that is decoded.
 CACHED = 64
 WAYS = ("heddle", "masked", "exchanged")
@@ -89,7 +89,7 @@ def shapes(name, given):
         kind = dict(weights="e4m3", dispatch="fp8")
     experts = getattr(config, "num_experts", None) or config.num_local_experts
     common = dict(ranks=given.ranks, experts=experts, top_k=config.num_experts_per_tok, hidden=config.hidden_size, inner=inner, **kind)
-    return [heddle.Shape(**common, max_tokens=tokens) for tokens in (DECODED, PREFILLED * LENGTH)]
+    return [heddle.Shape(**common, max_tokens=tokens) for tokens in (DECODED, PREFILLED * given.length)]
 
 
 def build(config, rank, ranks, device, fp8):
@@ -161,7 +161,7 @@ class Bench:
         begun = time.perf_counter()
         self.model = build(self.config, rank, given.ranks, self.device, name == "deepseek_v3")
         self.mesh = init_device_mesh(given.device, (given.ranks,))
-        self.way, self.buffers, self.first = "", None, None
+        self.way, self.buffers, self.made = "", None, {}
         for module in self.model.modules():
             if type(module).__name__.endswith("Router"):
                 module.register_forward_hook(self.routed)
@@ -248,12 +248,20 @@ class Bench:
         """A step of all sequences, with a cache of 1,024 tokens of which few are there: full layers look at all of it, and those with a window,
         which a graph takes only as long as the window is not full, at all of the window.
         """
-        cache = StaticCache(config=self.config, max_cache_len=LENGTH)
+        cache = StaticCache(config=self.config, max_cache_len=self.given.length)
         ids = self.batch(DECODED, 1, 1)
         positions = torch.full_like(ids, CACHED)
+        # transformers makes masks of gpt-oss by a copy from the host, which no graph takes: so they are made here.
+        masks = None
+        if self.name == "gpt_oss_20b":
+            masks = {}
+            for kind, length in (("full_attention", self.given.length), ("sliding_attention", self.config.sliding_window)):
+                later = torch.arange(length, device=self.device) > CACHED
+                masks[kind] = torch.where(later, torch.finfo(torch.bfloat16).min, 0).bfloat16().view(1, 1, 1, -1)
 
         def step():
-            return self.model(ids, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=1).logits
+            how = dict(position_ids=positions, attention_mask=masks, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            return self.model(ids, **how).logits
 
         step()
         for layer in cache.layers:
@@ -277,14 +285,48 @@ class Bench:
         return found
 
     def prefill(self):
-        ids = self.batch(PREFILLED, LENGTH, 2)
+        ids = self.batch(PREFILLED, self.given.length, 2)
         run = lambda: self.model(ids, use_cache=False, logits_to_keep=1).logits
-        logits = run().float()
-        mine = logits.unflatten(0, (self.given.ranks, -1))[self.rank] if self.way == "masked" else logits
-        self.first = mine if self.first is None else self.first
-        differ = self.slowest(((mine - self.first).norm() / self.first.norm()).item())
+        self.made[self.way] = self.seen(ids)
+        differ = {}
+        for way, made in self.made.items():
+            if way != self.way:
+                both = zip(self.made[self.way].items(), made.items())
+                differ[way] = {name: self.slowest(((one - other).norm() / other.norm()).item()) for (name, one), (_, other) in both}
         run()
-        return {**self.rate(PREFILLED * LENGTH, self.time(run, 5)), "logits_differ_from_first": differ}
+        return {**self.rate(PREFILLED * self.given.length, self.time(run, 5)), "differ": differ}
+
+    def seen(self, ids):
+        """What some layers leave of this rank's first sequence, and its logits."""
+        found, hooks = {}, []
+        layers = self.model.model.layers
+        mine = PREFILLED * self.rank if self.way == "masked" else 0
+
+        def keep(name):
+            def hook(_, __, out):
+                found[name] = (out[0] if isinstance(out, tuple) else out)[mine].float()
+
+            return hook
+
+        for n in sorted({0, 1, 3, len(layers) // 2, len(layers) - 1} & set(range(len(layers)))):
+            hooks.append(layers[n].register_forward_hook(keep(f"layer {n + 1}")))
+        logits = self.model(ids, use_cache=False, logits_to_keep=1).logits
+        for hook in hooks:
+            hook.remove()
+        return {**found, "logits": logits[mine].float()}
+
+    def layer(self, tokens):
+        """The experts of the first layer on the same rows, by Heddle and by torch's all-to-all: how far they differ, without what a model makes of it."""
+        from heddle.transformers import experts_of
+
+        module = next(experts_of(self.model))
+        shape = self.buffers.shape
+        torch.manual_seed(self.rank)
+        x = torch.randn(tokens, shape.hidden, device=self.device).bfloat16()
+        ids = torch.rand(tokens, shape.experts, device=self.device).topk(shape.top_k).indices
+        weights = torch.rand(ids.shape, device=self.device)
+        ours, theirs = module.heddle(x, ids.int(), weights).float(), exchanged(module, x, ids, weights).float()
+        return {"tokens": tokens, "differs": self.slowest(((ours - theirs).norm() / theirs.norm()).item())}
 
     def experts(self, tokens):
         """Dispatch, experts and combine of all layers alone, in a graph: µs of a layer."""
@@ -323,10 +365,14 @@ class Bench:
             self.part("decode", lambda: self.decode(False))
             if way == "heddle":
                 self.part("experts alone", lambda: self.experts(DECODED))
-                self.part("use", lambda: self.use(way, PREFILLED * LENGTH) or {}, buffers_for=PREFILLED * LENGTH)
+                if not fp8:
+                    self.part("a layer beside torch", lambda: self.layer(DECODED))
+                self.part("use", lambda: self.use(way, PREFILLED * self.given.length) or {}, buffers_for=PREFILLED * self.given.length)
                 self.part("decode in a graph, large buffers", lambda: self.decode(True))
-                for tokens in (8, DECODED, 128, PREFILLED * LENGTH):
+                for tokens in (8, DECODED, 128, PREFILLED * self.given.length):
                     self.part("experts alone, large buffers", lambda: self.experts(tokens))
+                if not fp8:
+                    self.part("a layer beside torch", lambda: self.layer(PREFILLED * self.given.length))
             self.part("prefill", self.prefill)
             if way == "heddle":
                 self.buffers.check()
@@ -350,6 +396,7 @@ if __name__ == "__main__":
     parser.add_argument("--models", nargs="+", choices=CONFIGS, default=list(CONFIGS))
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--layers", type=int, help="of each model; by default its own, of DeepSeek-V3 four")
+    parser.add_argument("--length", type=int, default=1024, help="of the sequences that are prefilled, and of caches")
     parser.add_argument("--seconds", type=float, default=45, help="that a part may take")
     parser.add_argument("--out", help="a file to which lines are added, too")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")

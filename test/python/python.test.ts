@@ -74,7 +74,7 @@ let runs = 0;
 function python(args: readonly string[], more: Readonly<Record<string, string>> = {}) {
   const log = inFolder(`log-${++runs}`);
   writeFileSync(log, '');
-  const how = { env: env({ STUB_LOG: log, ...more }), encoding: 'utf8', timeout: 60_000 } as const;
+  const how = { env: env({ STUB_LOG: log, ...more }), encoding: 'utf8', timeout: 180_000 } as const;
   const { status, stdout, stderr } = spawnSync('python3', args, how);
   const launches = [
     ...readFileSync(log, 'utf8').matchAll(/^launch device (\d) kernel (\w+) (.+) parameters (\w+)$/gm),
@@ -344,6 +344,18 @@ test(
     );
     const help = python([join(root, 'examples/python/generate.py'), '--help']);
     expect(help.lines[0]).toContain('--model {qwen3_moe,deepseek_v3,gpt_oss}');
+  },
+);
+
+test(
+  'gradients are those of finite differences, and of a step of one process',
+  needing('transformers'),
+  () => {
+    cpSync(join(root, 'python/heddle'), inFolder('heddle'), { recursive: true });
+    const { lines } = python([join(root, 'test/python/gradients.py')]);
+    expect(lines).toEqual(
+      ['finite differences', 'qwen3_moe', 'deepseek_v3'].map((name) => `${name}: gradients agree`),
+    );
   },
 );
 
