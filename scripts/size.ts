@@ -17,8 +17,8 @@ const ceilings = {
   gpu: 20_410,
   net: 11_300,
   moe: 19_000,
-  verify: 6_960,
-  tools: 7_550,
+  verify: 6_970,
+  tools: 7_620,
   cli: 2_810,
 };
 
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 80_190 },
-  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_350 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_220 },
+  { name: 'src', files: sources('src'), ceiling: 80_270 },
+  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_480 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_320 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 33_730 },
+  ...{ name: 'docs and README', ceiling: 34_020 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 

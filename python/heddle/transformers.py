@@ -117,7 +117,7 @@ def _forward(
     first = self.heddle.buffers.local_experts.start
     here = torch.where(experts < 0, self.num_experts, experts - first).long()
     made = grouped_mm_experts_forward(self, rows.flatten(0, 1), here.flatten(0, 1), weights.flatten(0, 1))
-    return combine(self.heddle, made.unflatten(0, rows.shape[:2]), brought[1])
+    return combine(self.heddle, made.view(rows.shape), brought[1])
 
 
 for _functions in (ALL_EXPERTS_FUNCTIONS, ALL_FP8_EXPERTS_FUNCTIONS):
