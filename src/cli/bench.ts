@@ -1,9 +1,8 @@
-/** `heddle bench`, and the benchmarks of parts of a layer: `heddle bench experts`, `gemm`, `layer`, `model`. */
+/** `heddle bench`, and the benchmarks of parts of a layer: `heddle bench gemm`, `layer`, `model`. */
 import { onlyGiven } from '../base/errors.js';
 import { families, transports } from '../moe/families/index.js';
 import {
   detailLines,
-  expertsBench,
   gemmBench,
   layerBench,
   modelBench,
@@ -91,7 +90,6 @@ const measuring = (flags: Flags, iterations: number) => ({
 
 export function register(bench: Command): void {
   addRound(bench.enablePositionalOptions());
-  addExperts(bench);
   addGemm(bench);
   addLayer(bench);
   addModel(bench);
@@ -177,32 +175,6 @@ const addRound = (bench: Command) =>
         each: (report, point) => detailLines(report, point, flags.iterStats),
         page: htmlReport,
       });
-    });
-
-const addExperts = (bench: Command) =>
-  described(
-    bench
-      .command('experts')
-      .description(
-        'measure what experts need of a rank’s rows: plan, expand and reduce, beside a device copy',
-      ),
-    {
-      ...{ of: 'the layer of a model', needs: 'a GPU', simulated: 'to try the command', iterations: 30 },
-      help: `Times are medians of launches back to back in a CUDA graph. 'of copy' is the time of a device copy that reads and writes
-as many bytes, divided by theirs.`,
-      examples: ['experts --tokens 128,4096 --ep 4', 'experts --profile mixtral --json'],
-    },
-  )
-    .option('--ep <ranks>', 'ranks whose tokens arrive; one GPU is enough', ranks, 4)
-    .option('--tokens <list>', 'tokens a rank (default: 128,4096, simulated 4)', listOfTokens)
-    .action((flags) => {
-      const { profile, ep } = flags;
-      const plan = {
-        workload: { profile, ranks: ep, dtype: 'bf16', combineDtype: 'bf16', router: 'uniform', seed: 1 },
-        tokens: flags.tokens ?? usual(flags, [128, 4096], [4]),
-        ...measuring(flags, 30),
-      } as const;
-      return showBench(expertsBench, plan, flags);
     });
 
 const addGemm = (bench: Command) =>

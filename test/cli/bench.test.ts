@@ -2,13 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { heddle } from '../../src/cli/program.js';
-import type {
-  BenchReport,
-  expertsBench,
-  gemmBench,
-  layerBench,
-  modelBench,
-} from '../../src/tools/bench/index.js';
+import type { BenchReport, gemmBench, layerBench, modelBench } from '../../src/tools/bench/index.js';
 import { temporaryFolder } from '../temporary.js';
 import { err, hear, out } from './said.js';
 
@@ -85,7 +79,7 @@ describe('heddle bench', () => {
   });
 });
 
-describe.each(['experts', 'gemm', 'layer'])('heddle bench %s', (what) => {
+describe.each(['gemm', 'layer'])('heddle bench %s', (what) => {
   it('says on a machine without the GPUs what it would need, and prints no table', async () => {
     const ep = what === 'layer' ? ['--ep', '64'] : [];
     expect(await heddle(['bench', what, ...ep])).toBe(2);
@@ -103,24 +97,6 @@ describe('heddle tune', () => {
   it('refuses budgets that are none', async () => {
     expect(await heddle(['tune', '--budget', '0'])).toBe(2);
     expect(err).toMatch(/an integer from 1 to/);
-  });
-});
-
-describe('heddle bench experts', () => {
-  const experts = ['bench', 'experts', '--profile', 'mixtral', '--ep', '2', '--tokens', '2'];
-
-  it('tries the command on the simulator, and checks what the plan says', async () => {
-    expect(await heddle([...experts, '--device', 'sim', '--json'])).toBe(0);
-    const report = JSON.parse(out) as ReportOf<typeof expertsBench>;
-    expect(report).toMatchObject({ format: 'heddle-bench-experts/1' });
-    const { routes, slots, expand, reduce } = report.points[0]!;
-    const rowBytes = report.workload.hidden * 2;
-    expect([expand.bytes, reduce.bytes]).toEqual(Array(2).fill((routes + slots) * rowBytes));
-    expect(report.unit).toBe('steps');
-    expectSteps(report.points[0]!.plan.median, expand.time.median, reduce.time.median);
-    expect(err).toContain('mixtral: hidden 4096, top-2 of 8 experts, ep 2\n');
-    expect(err).toMatch(/tokens +routes +plan steps +expand steps +reduce steps\n/);
-    expect(err).not.toMatch(/µs|GB\/s/);
   });
 });
 
@@ -218,10 +194,6 @@ describe('heddle bench --trace', () => {
     [[...small, '--tokens', '1,2'], 2, ['dispatch', 'one_sided_dispatch', 'combine', 'one_sided_combine'], 0],
     [[...small, '--tokens', '1', '--split', '--family', 'portable'], 2, ofRound('portable'), 4],
     [[...small.slice(0, -1), '4', '--nodes', '2', '--tokens', '1'], 4, ofRound('hybrid'), 24],
-    [
-      ['experts', ...mixtral, '--ep', '2', '--tokens', '2'],
-      ...([1, ['plan', 'experts_plan', 'experts_expand', 'experts_reduce'], 0] as const),
-    ],
     [
       ['gemm', ...mixtral, '--experts', '2', '--rows', '2'],
       ...([1, ['gate, up: heddle', 'experts_gate_up', 'down: heddle', 'experts_down'], 0] as const),
