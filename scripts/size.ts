@@ -18,8 +18,8 @@ const ceilings = {
   net: 11_300,
   moe: 19_000,
   verify: 6_970,
-  tools: 7_620,
-  cli: 2_810,
+  tools: 7_470,
+  cli: 2_780,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 80_270 },
+  { name: 'src', files: sources('src'), ceiling: 80_090 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_480 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_320 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_300 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 34_020 },
