@@ -125,9 +125,16 @@ export class Copies {
     this.#issuer.wrote(place.buffer, place.offset, mbarrierBytes);
   }
 
-  /** Arrives at an mbarrier once all copies that the thread has begun are made. */
-  arriveAfterAll(place: ByteAt, site: number): void {
-    const mbarrier = this.#issuer.mbarrier(place);
+  /** What it does besides copies touches these bytes; `own`: by the thread's own path to memory. */
+  touch(kind: 'read' | 'write', place: ByteAt, bytes: number, site: number, own: boolean): void {
+    const { id, block } = this.#issuer;
+    const global = block.launch.firstSite + site;
+    this.#detector?.copyIssued(id, this.#engine, this.#group, kind, place, bytes, global, own);
+  }
+
+  /** Arrives at an mbarrier once all that the thread has begun is done. */
+  arriveAfterAll(mbarrier: MBarrier, site: number): void {
+    const { place } = mbarrier;
     const group = this.#group++;
     const last = this.#unawaited.at(-1)?.copy ?? null;
     this.#unawaited = [];

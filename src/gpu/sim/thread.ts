@@ -19,6 +19,7 @@ import { Copies, requireInitialised } from './copies.js';
 import type { AccessReport, CopyEngine, FenceKind, ProxyPath, SiteId } from './detector/detector.js';
 import { wordsAt } from './detector/location.js';
 import type { Detector } from './detector/race-detector.js';
+import { factorOf } from './factors.js';
 import type { NetworkServices } from './flights.js';
 import { Groups } from './groups.js';
 import { type LaneMeeting, LaneMeetings, type Open } from './lanes.js';
@@ -31,6 +32,7 @@ import type { Puts } from './puts.js';
 import { WarpRegisters } from './registers.js';
 import { Task } from './schedule.js';
 import type { AccessAt, Spins } from './spins.js';
+import { formOf, multiplyInTensorMemory, TensorMemory, tensorMemoryBytes } from './tensor-core.js';
 import { tensorAt } from './tensor-maps.js';
 
 const groupThreads = 128;
@@ -130,6 +132,7 @@ export class Block {
   cluster: readonly Block[] = [this];
   /** Products of tiles that are under way, by warp. */
   readonly products: WarpProducts[] = [];
+  tensorMemory: TensorMemory | null = null;
   /** The number of registers of each thread, where warp groups give and take. */
   registers: WarpRegisters | null = null;
   /** At which side of fences its threads stay, if at one. */
@@ -735,6 +738,114 @@ export class Thread extends Task {
     return this.#copies[engine];
   }
 
+  // Tensor memory.
+
+  get tensorMemory(): TensorMemory {
+    const { block } = this;
+    block.tensorMemory ??= new TensorMemory(
+      this.#machine.newBuffer(this.rank, tensorMemoryBytes, 'tensor memory'),
+    );
+    return block.tensorMemory;
+  }
+
+  get tensorMoves(): Copies {
+    return this.#copiesBy('tmem');
+  }
+
+  allocateTensor(columns: number, site: number): number {
+    const first = this.tensorMemory.allocate(columns);
+    if (typeof first === 'number') return first;
+    if (!this.isChecked) this.#wrongTensor(first, site);
+    this.#reportTensor(first, site);
+    return 0;
+  }
+
+  freeTensor(address: number, columns: number, site: number): void {
+    if (!this.tensorMemory.free(address & 0xffff, columns))
+      this.#wrongTensor(`${columns} columns were not allocated there`, site);
+  }
+
+  /** The columns of the lane's own row that it loads or stores. */
+  tensorAt(address: number, columns: number, loads: boolean, site: number): ByteAt {
+    const warp = 32 * ((this.index >>> 5) & 3);
+    const place = this.tensorMemory.at(address, this.index & 31, columns);
+    if (address >>> 16 !== warp)
+      this.#wrongTensor(`this warp reaches lanes ${warp} to ${warp + 31} of tensor memory alone`, site);
+    if (place === null) this.#wrongTensor('that tensor memory is not allocated', site);
+    this.tensorMoves.touch(loads ? 'read' : 'write', place, 4 * columns, site, true);
+    return place;
+  }
+
+  multiplyTensor(
+    kind: string,
+    pair: boolean,
+    to: number,
+    a: number | readonly [number, number],
+    b: readonly [number, number],
+    bits: number,
+    adds: boolean,
+    leaves: number,
+    site: number,
+  ): void {
+    const form = formOf(kind, bits);
+    const { cluster } = this.block;
+    const rank = this.rankInCluster & ~1;
+    const blocks = pair ? [0, 1].map((i) => this.#inCluster(rank + i, site)) : [this.block];
+    if (leaves !== 0) this.#wrongTensor('lanes that a product leaves out are not simulated', site);
+    if (pair && cluster.length < 2) this.#wrongTensor('a pair of blocks multiplies in a cluster', site);
+    const parts = blocks.map(({ shared: [shared], tensorMemory }) => {
+      if (tensorMemory === null) this.#wrongTensor('a block has no tensor memory yet', site);
+      return {
+        a: typeof a === 'number' ? a : factorOf(shared!, ...a, form.turnedA),
+        b: factorOf(shared!, ...b, form.turnedB),
+        memory: tensorMemory,
+      };
+    });
+    const wrong = multiplyInTensorMemory(parts, { form, to, adds, site }, this.#copiesBy('tcgen05'));
+    if (wrong !== null) this.#wrongTensor(wrong, site);
+  }
+
+  /** Arrives at an mbarrier, here or in each block that a mask names, once its products are done. */
+  commitTensor(barrier: ByteAt, mask: number | null, site: number): void {
+    const engine = this.#copiesBy('tcgen05');
+    const { block } = this;
+    const places =
+      mask === null
+        ? [[block, barrier] as const]
+        : block.cluster.flatMap((there, rank) =>
+            (mask >>> rank) & 1 ? [[there, sameIn(there, block, barrier)] as const] : [],
+          );
+    for (const [there, place] of places) {
+      const owner = block.cluster.find(({ shared }) => shared.includes(place.buffer)) ?? there;
+      engine.arriveAfterAll(mbarrierOf(owner, place), site);
+    }
+    this.#machine.spins.stir();
+  }
+
+  /** A register is used that a load of tensor memory may not have filled. */
+  usedEarly(site: number): void {
+    this.#reportTensor(
+      'this register is loaded from tensor memory, and no tcgen05.wait::ld stands between',
+      site,
+    );
+  }
+
+  #wrongTensor(message: string, site: number): never {
+    const { where, text } = this.block.launch.compiled.sites[site]!;
+    throw new Error(`${message}: ${where}  ${text}`);
+  }
+
+  #reportTensor(message: string, site: number): void {
+    const access = this.report({ kind: 'read', order: 'weak', scope: 'cta', site });
+    this.#machine.log.add({
+      kind: 'misuse',
+      message,
+      buffer: 'registers',
+      location: 'of the thread',
+      access,
+    });
+  }
+
   // Products of tiles.
 
   /** Registers to which products are added: so many, all zeros at first, in the n-th array of its kind. */
@@ -874,7 +985,7 @@ export class Thread extends Task {
     const access = { kind: 'update', order: 'relaxed', scope: 'cta', bytes: mbarrierBytes, site } as const;
     if (this.#machine.detector !== null && !this.mayAccess(access, barrier.buffer, barrier.offset)) return;
     if (extra) this.mbarrier(barrier).expect(0, -1);
-    this.async.arriveAfterAll(barrier, site);
+    this.async.arriveAfterAll(this.mbarrier(barrier), site);
     this.#machine.spins.stir();
   }
 
@@ -918,10 +1029,17 @@ export class Thread extends Task {
     const failed = this.block.launch.error !== null;
     this.#copies.bulk?.end(failed);
     this.#copies.async?.end(failed);
+    this.#copies.tcgen05?.end(failed);
+    this.#copies.tmem?.end(failed);
     this.#products?.end(failed);
     if (!failed && this.block.live === 1) {
       const lack = this.block.registers?.lack() ?? null;
       if (lack !== null) this.reportRegisters(lack.message, lack.site);
+      if (this.isChecked && (this.block.tensorMemory?.unfreed ?? 0) > 0)
+        this.#reportTensor(
+          'the block ends with tensor memory that it has not given back (tcgen05.dealloc)',
+          this.site,
+        );
     }
   }
 }

@@ -232,7 +232,9 @@ export interface CopyAgents {
 }
 
 /** Told apart in the key of an agent. */
-const engines: Readonly<Record<CopyEngine | 'map', number>> = { bulk: 0, async: 2, wgmma: 4, map: 6 };
+const engines: Readonly<Record<CopyEngine | 'map', number>> = {
+  ...{ bulk: 0, async: 2, wgmma: 4, map: 6, tcgen05: 8, tmem: 10 },
+};
 /** By the path of ordinary accesses: `async` loads. */
 const genericBit = engines.async;
 const isOfAsyncProxy = (agentKey: number): boolean => (agentKey & genericBit) === 0;
@@ -330,7 +332,7 @@ export class Actor {
 
   get agentKey(): number {
     const { engine, does } = this.copies!;
-    return 8 * this.lane + engines[engine] + (does === 'write' ? 1 : 0);
+    return 16 * this.lane + engines[engine] + (does === 'write' ? 1 : 0);
   }
 
   /** Learns what `clock` says. */
@@ -370,6 +372,13 @@ export class Actor {
     const relied = thread.own.relied?.[path] ?? null;
     this.#base = thread.#withCluster(relied?.others ?? thread.block.launch!.start);
     this.own = (relied?.own ?? nothingOfBlock).withAgentsOf(thread.own, isOfAsyncProxy);
+    return this;
+  }
+
+  /** Knows all that `thread` knows and did, and what these agents of its own have been told to do. */
+  standFor(thread: Actor, keys: readonly number[], group: number): this {
+    this.#base = thread.known;
+    this.own = thread.own.withLane(thread.lane, thread.epoch).withAgents(keys, group);
     return this;
   }
 

@@ -39,7 +39,8 @@ export interface Site {
 export type FenceKind = FenceOrder | 'acquire' | 'release';
 
 /** The agents that copy beside a thread: bulk copies, or asynchronous loads. Each counts its own groups. */
-export type CopyEngine = 'bulk' | 'async' | 'wgmma';
+/** … and what Blackwell does in tensor memory: products, and moves from and to registers. */
+export type CopyEngine = 'bulk' | 'async' | 'wgmma' | 'tcgen05' | 'tmem';
 /** The memory that a proxy fence is about, and tensor maps, which copies read by a path of their own. */
 export type ProxyPath = Space | 'map';
 export interface BufferPlace {

@@ -445,7 +445,7 @@ export class Detector {
     meet(threads, are);
   }
 
-  /** A copy, or a product, that the thread issues reads or writes there; `map`: a bulk copy reads its tensor map. */
+  /** A copy, or a product, that the thread issues reads or writes there; `map`: a bulk copy reads its tensor map. `own`: by the thread's own path. */
   copyIssued(
     thread: number,
     engine: CopyEngine | 'map',
@@ -454,6 +454,7 @@ export class Detector {
     { buffer, offset }: BufferPlace,
     bytes: number,
     site: SiteId,
+    own = false,
   ): void {
     if (bytes === 0) return;
     const me = this.#threads[thread]!;
@@ -467,6 +468,14 @@ export class Detector {
     agents.writes.epoch = group + 1;
     me.touched = true;
     const meta = packAccess({ kind: does, order: 'weak', scope: 'cta', bytes }, site);
+    // Products of tensor memory follow each other.
+    const before = engine === 'tcgen05' ? [agents.reads.agentKey, agents.writes.agentKey] : [];
+    const { proxy } = agents;
+    if (own && proxy !== null) {
+      const knows = proxy.standFor(me, before, group + 1);
+      this.#shadow(buffer).weak(knows, does === 'read' ? agents.reads : agents.writes, meta, offset, bytes);
+      return;
+    }
     const knows = agents.proxy?.standForProxyOf(me, engine === 'map' ? 'map' : buffer.space) ?? me;
     this.#shadow(buffer).weak(knows, does === 'read' ? agents.reads : agents.writes, meta, offset, bytes);
   }

@@ -18,7 +18,7 @@ import { flowOf } from './flow.js';
 import { stepOf } from './late-steps.js';
 import { type Handler, memory } from './memory.js';
 import { Registers } from './registers.js';
-import { touchedSums } from './sums.js';
+import { isProduct, touchedSums } from './sums.js';
 import { together } from './together.js';
 import { values } from './values.js';
 
@@ -162,7 +162,9 @@ function printOne(code: Code, of: PtxInstruction, touches: Iterable<PtxInstructi
   const { guard } = of;
   if (guard !== null) code.line(`if (${guard.negated ? '!' : ''}${x.predicate(guard.register)}) {`);
   code.accesses.before(of);
-  for (const product of touches) code.line(`t.products.touch(${code.sumsOf(product)}, ${x.site});`);
+  for (const by of touches)
+    if (isProduct(by)) code.line(`t.products.touch(${code.sumsOf(by)}, ${x.site});`);
+    else code.line(`t.usedEarly(${x.site});`);
   handler(x);
   x.requireKnown();
   if (guard !== null) code.line('}');

@@ -17,6 +17,9 @@ const oldest = 16;
 export const isProduct = ({ parts }: PtxInstruction): boolean =>
   parts[0] === 'wgmma' && parts[1] === 'mma_async';
 
+/** Fills registers from tensor memory, until it is awaited. */
+const isTensorLoad = ({ parts }: PtxInstruction): boolean => parts[0] === 'tcgen05' && parts[1] === 'ld';
+
 export function shapeOf({ parts }: PtxInstruction): { readonly shape: string; readonly columns: number } {
   const shape = parts.find((part) => /^m64n\d+k\d+$/.test(part)) ?? '';
   return { shape, columns: Number(/n(\d+)/.exec(shape)?.[1]) };
@@ -27,7 +30,8 @@ export function touchedSums(
   blocks: readonly BasicBlock[],
 ): ReadonlyMap<PtxInstruction, ReadonlySet<PtxInstruction>> {
   const touched = new Map<PtxInstruction, ReadonlySet<PtxInstruction>>();
-  if (!blocks.some(({ instructions }) => instructions.some(isProduct))) return touched;
+  if (!blocks.some(({ instructions }) => instructions.some((one) => isProduct(one) || isTensorLoad(one))))
+    return touched;
   const before: State[] = blocks.map(() => new Map());
   const todo = new Set(blocks.keys());
   for (const at of todo) {
@@ -61,6 +65,12 @@ function step(
       for (const [name, { age }] of state) if (age >= to.value) state.delete(name);
     return;
   }
+  if (isTensorLoad(instruction))
+    for (const { name } of registersIn(to))
+      state.set(name, { by: new Set([instruction]), isFactor: false, age: -1 });
+  else if (parts[1] === 'wait::ld')
+    for (const [name, { by }] of state) if ([...by].some(isTensorLoad)) state.delete(name);
+  if (isTensorLoad(instruction)) return;
   // A compiler moves sums from register to register at any time.
   if (parts[0] === 'mov' && to?.kind === 'register' && from?.kind === 'register') {
     const moved = state.get(from.name);

@@ -8,6 +8,7 @@ import { bringing, type LaneMeeting, word } from '../lanes.js';
 import { type Instruction, meet } from './code.js';
 import { type Handler, placed, scopeOf, spaceOf, spot } from './memory.js';
 import { multimem } from './multimem.js';
+import { tcgen05 } from './tcgen05.js';
 import { box, getctarank, mapa, setmaxnreg, tensormap, wgmma } from './tiles.js';
 
 export const together: Readonly<Record<string, Handler>> = {
@@ -47,6 +48,7 @@ export const together: Readonly<Record<string, Handler>> = {
   cp: copy,
   mbarrier,
   multimem,
+  tcgen05,
   tensormap,
   wgmma,
   setmaxnreg,

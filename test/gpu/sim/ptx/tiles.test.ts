@@ -1,10 +1,11 @@
 /** Boxes of tensors, products of warp groups and clusters, in PTX by hand. */
 import { describe, expect, test } from 'vitest';
-import { e4m3ToF32, f16ToF32, f32ToBf16, f32ToE4m3, f32ToF16 } from '../../../../src/gpu/index.js';
+import { e4m3ToF32, f16ToF32, f32ToBf16 } from '../../../../src/gpu/index.js';
 import { formatFinding, SimMachine } from '../../../../src/gpu/sim/index.js';
 import { tensorMap, tile } from '../../../../src/lang/index.js';
 import { ptx } from '../../../../src/lang/ptx/index.js';
 import { fileOf, run } from './harness.js';
+import { along, descriptor, type Form, numbers, placeOf, plain, turned } from './matrices.js';
 
 const barrier = '.shared .align 8 .b64 gate;';
 
@@ -272,40 +273,6 @@ END:
 
 // Where each element lies is as PTX documents its canonical layouts: 64 × 16 words by 24 × 16 words, 32 bytes a row.
 describe('factors of a product', () => {
-  const swizzles: Readonly<Record<number, bigint>> = { 0: 0n, 128: 1n, 64: 2n, 32: 3n };
-  interface Form {
-    readonly swizzle: number;
-    readonly turned: boolean;
-    /** Bytes between atoms, along the pieces of a line and to the next eight lines. */
-    readonly near: number;
-    readonly far: number;
-  }
-  const exchanged = (swizzle: number, at: number): number =>
-    swizzle === 0 ? at : at ^ ((Math.floor(at / 128) % (swizzle / 16)) << 4);
-
-  /** The byte of an element of `size` bytes; `line` is a row, or turned a column. */
-  function placeOf({ swizzle, near, far }: Form, line: number, at: number): number {
-    const width = swizzle === 0 ? 16 : swizzle;
-    const within = width * (line % 8) + (at % width);
-    return exchanged(swizzle, Math.floor(line / 8) * far + Math.floor(at / width) * near + within);
-  }
-
-  function descriptor({ swizzle, turned, near, far }: Form, start: number): bigint {
-    const [leading, stride] = swizzle === 0 && turned ? [far, near] : [near, far];
-    const at = BigInt(start >> 4) | (BigInt(leading >> 4) << 16n);
-    return (swizzles[swizzle]! << 62n) | (BigInt(stride >> 4) << 32n) | at;
-  }
-
-  const numbers: Readonly<Record<string, { size: number; bits(value: number): number }>> = {
-    bf16: { size: 2, bits: f32ToBf16 },
-    f16: { size: 2, bits: f32ToF16 },
-    tf32: { size: 4, bits: (value) => new Int32Array(Float32Array.of(value).buffer)[0]! | 0x1abc },
-    e4m3: { size: 1, bits: f32ToE4m3 },
-    e5m2: { size: 1, bits: (value) => f32ToF16(value) >> 8 },
-    s8: { size: 1, bits: (value) => value & 255 },
-    u8: { size: 1, bits: (value) => (value + 4) & 255 },
-  };
-
   async function multiply(type: string, a: Form | 'registers', b: Form, change = (text: string) => text) {
     const { size, bits } = numbers[type]!;
     const [depth, columns, isInteger] = [32 / size, 24, type === 's8' || type === 'u8'];
@@ -387,10 +354,6 @@ COPY: shl.b32 %r4, %r3, 4; cvt.u64.u32 %rd7, %r4; add.s64 %rd8, %rd1, %rd7; add.
     return { sums, expected, findings: machine.findings.map(formatFinding) };
   }
 
-  const along = (swizzle: number): Form => ({ swizzle, turned: false, near: 16, far: 8 * swizzle });
-  const plain = { swizzle: 0, turned: false, near: 1024, far: 128 };
-  /** 64 rows, of which a line has as many as the swizzle; sixteen lines. */
-  const turned = (swizzle: number): Form => ({ swizzle, turned: true, near: 16 * swizzle, far: 8 * swizzle });
   const forms: readonly (readonly [string, Form | 'registers', Form])[] = [
     ...Object.keys(numbers).map((type) => [type, 'registers', along(128)] as const),
     ...Object.keys(numbers).map((type) => [type, along(64), along(32)] as const),

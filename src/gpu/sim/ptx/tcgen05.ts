@@ -1,0 +1,101 @@
+/** Blackwell's tensor memory in PTX: what the text of an instruction asks of `tensor-core.ts`. */
+import type { PtxOperand } from '../../../lang/ptx/index.js';
+import { type Instruction, meet } from './code.js';
+import { placed, spot } from './memory.js';
+
+export function tcgen05(x: Instruction): void {
+  const pair = x.among('cta_group::1', 'cta_group::2') === 'cta_group::2';
+  x.ignore(/^(sync|aligned)$/);
+  const part = x.of.parts[1]!;
+  x.has(part);
+  if (part === 'alloc') {
+    x.ignore(/^(shared::cta|b32)$/);
+    const to = spot(x, x.operand(0), 'shared');
+    const access = { kind: 'write', order: 'weak', scope: 'cta', bytes: 4, site: x.site } as const;
+    whole(x, () => {
+      const first = x.simple(`t.allocateTensor(${x.word(x.operand(1))}, ${x.site})`, 'i');
+      x.code.accesses.print(access, to, () => x.code.line(`${to.buffer}.i32[${to.offset} >> 2] = ${first};`));
+    });
+  } else if (part === 'dealloc') {
+    x.types();
+    whole(x, () => x.code.line(`t.freeTensor(${x.word(x.operand(0))}, ${x.word(x.operand(1))}, ${x.site});`));
+  } else if (part === 'relinquish_alloc_permit') whole(x, () => x.code.line('t.tensorMemory.relinquish();'));
+  else if (part === 'mma') multiply(x, pair);
+  else if (part === 'commit') commit(x);
+  else if (part === 'ld' || part === 'st') move(x, part === 'ld');
+  else if (part === 'wait::ld' || part === 'wait::st')
+    x.code.line(`t.tensorMoves.commit(); t.tensorMoves.wait(0, ${part === 'wait::ld'});`);
+  // Their absence is not found.
+  else if (part !== 'fence::before_thread_sync' && part !== 'fence::after_thread_sync')
+    x.refuse(
+      'of tcgen05, alloc, mma without scales, commit, ld and st of 32x32b, wait and fence are simulated',
+    );
+}
+
+/** The warp does it as one. */
+function whole(x: Instruction, print: () => void): void {
+  const together = { key: x.of.parts.join('.'), orders: true } as const;
+  meet(x, together, '-1', []);
+  x.code.line('if ((threadIdx & 31) === 0) {');
+  print();
+  x.code.line('}');
+  meet(x, together, '-1', []);
+}
+
+/** An address of tensor memory. */
+function tensorAddress(x: Instruction, operand: PtxOperand): string {
+  if (operand.kind !== 'address' || operand.base.kind !== 'register')
+    x.refuse('an address of tensor memory must stand there');
+  return x.simple(`${x.word(operand.base)} + ${operand.offset}`, 'i');
+}
+
+function multiply(x: Instruction, pair: boolean): void {
+  const kind = x.among('kind::f16', 'kind::tf32', 'kind::f8f6f4', 'kind::i8')?.slice(6);
+  if (kind === undefined) x.refuse('products with scales are not simulated');
+  const [to, left, right, form, ...rest] = x.operands;
+  const adds = rest.find((one) => one.kind !== 'list');
+  if (
+    to === undefined ||
+    left === undefined ||
+    right === undefined ||
+    form === undefined ||
+    adds === undefined ||
+    rest.length > 2
+  )
+    x.refuse(
+      'it has other operands than sums, factors, their form, lanes that it leaves out, and whether it adds',
+    );
+  const lanes = rest.find((one) => one.kind === 'list');
+  const out = lanes?.kind === 'list' ? lanes.elements.map((one) => x.word(one)).join(' | ') : '0';
+  const a = left.kind === 'address' ? tensorAddress(x, left) : `[${x.pair(left)}]`;
+  x.code.line(
+    `t.multiplyTensor('${kind}', ${pair}, ${tensorAddress(x, to)}, ${a}, [${x.pair(right)}], ${x.word(form)}, ${x.predicate(adds)}, ${out}, ${x.site});`,
+  );
+}
+
+function commit(x: Instruction): void {
+  x.ignore(/^(mbarrier::arrive::one|shared::cluster|b64)$/);
+  const many = x.has('multicast::cluster');
+  const operand = x.operand(0);
+  if (operand.kind !== 'address') x.refuse('it names no mbarrier');
+  const at = placed(spot(x, operand, x.of.parts.includes('shared::cluster') ? 'shared' : null));
+  x.code.line(`t.commitTensor(${at}, ${many ? x.word(x.operand(1)) : 'null'}, ${x.site});`);
+}
+
+/** Each lane of a warp moves columns of its own lane of tensor memory. */
+function move(x: Instruction, loads: boolean): void {
+  if (!x.has('32x32b')) x.refuse('only 32x32b is simulated');
+  x.ignore(/^b32$/);
+  const count = Number(x.among('x1', 'x2', 'x4', 'x8', 'x16', 'x32', 'x64', 'x128')?.slice(1) ?? 0);
+  const list = x.operand(loads ? 0 : 1);
+  const registers = list.kind === 'list' ? list.elements : [list];
+  if (registers.length !== count) x.refuse(`it moves ${count} words and has ${registers.length} registers`);
+  const address = tensorAddress(x, x.operand(loads ? 1 : 0));
+  meet(x, { key: x.of.parts.join('.') }, '-1', []);
+  const at = x.simple(`t.tensorAt(${address}, ${count}, ${loads}, ${x.site})`, 'q');
+  registers.forEach((register, i) => {
+    const cell = `${at}.buffer.i32[(${at}.offset >> 2) + ${i}]`;
+    if (loads) x.setWord(register, cell, 'b32', 'bits');
+    else x.code.line(`${cell} = ${x.word(register, 'b32', 'bits')};`);
+  });
+}
