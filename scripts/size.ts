@@ -14,7 +14,7 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 11_010,
-  gpu: 20_410,
+  gpu: 20_850,
   net: 11_300,
   moe: 19_000,
   verify: 6_970,
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 80_090 },
+  { name: 'src', files: sources('src'), ceiling: 80_540 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_480 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_300 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_530 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 34_020 },
+  ...{ name: 'docs and README', ceiling: 34_100 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
