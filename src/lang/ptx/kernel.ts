@@ -75,7 +75,15 @@ const mostCluster = 16;
 
 /** Reads the text of a PTX file, which findings call `file`; or of several, which call each other's functions. */
 export function ptx(text: string | readonly PtxText[], file = 'kernel.ptx'): PtxProgram {
-  const module = parsePtx(typeof text === 'string' ? [{ file, text }] : text);
+  const texts = typeof text === 'string' ? [{ file, text }] : text;
+  if (!Array.isArray(texts))
+    throw new ArgumentError('text', text, 'the text of a PTX file, or a list of files');
+  for (const [i, one] of texts.entries()) {
+    requireObject(`text[${i}]`, one, '{ file, text }');
+    requireText(`text[${i}].file`, one.file);
+    requireText(`text[${i}].text`, one.text);
+  }
+  const module = parsePtx(texts);
   const entries = [...module.functions.values()].filter(({ isEntry }) => isEntry).map(({ name }) => name);
   return {
     module,
