@@ -13,7 +13,7 @@ interface Part {
 
 const ceilings = {
   base: 1_090,
-  lang: 11_010,
+  lang: 11_020,
   gpu: 20_850,
   net: 11_300,
   moe: 19_000,
@@ -35,7 +35,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 80_540 },
+  { name: 'src', files: sources('src'), ceiling: 80_550 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_480 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_530 },
 ];
