@@ -2,7 +2,7 @@
 // lists, never up. Another room is entered by a door: an index.ts of it or of one of its folders, or a file of base.
 const rooms = {
   cli: [],
-  tools: ['doctor', 'plan', 'export', 'bench'],
+  tools: ['doctor', 'plan', 'export', 'bench', 'program'],
   verify: ['check', 'trials', 'testing', 'kernels'],
   moe: ['weights', 'experts', 'router', 'rounds', 'families', 'layer', 'formats'],
   net: ['world', 'fabric'],

@@ -66,7 +66,7 @@ const define = (command: Command) =>
   command
     .argument(
       '[kernel...]',
-      'kernels, families with all that they run, or configurations; everything by default. Or first a module of your own: ./mine.ts',
+      'kernels, families with all that they run, or configurations; everything by default. Or first a module of your own: ./mine.ts. Or behind -- a CUDA program and its arguments',
     )
     .option(
       '--seeds <n>',
@@ -119,6 +119,7 @@ const define = (command: Command) =>
       'instead of Heddle’s kernels, those of a file of PTX, or of several, a.ptx,b.ptx; without --host: list them, and what would be refused',
     )
     .option('--host <file>', 'the module that says how the kernels of --ptx are launched')
+    .option('--gpus <n>', 'the GPUs that a program behind -- finds (default: 2)', integerFrom(1, 128))
     .addHelpText(
       'after',
       `
@@ -140,12 +141,14 @@ Examples:
   $ heddle check ./mine.ts --replay 'ring of 3/random-4' --trace ring.json
   $ heddle check --ptx all-reduce.ptx
   $ heddle check --ptx all-reduce.ptx --host all-reduce.ts --mutants
-  $ heddle check --ptx all-reduce.ptx --host all-reduce.ts --baseline known.json --format github`,
+  $ heddle check --ptx all-reduce.ptx --host all-reduce.ts --baseline known.json --format github
+  $ heddle check --gpus 4 --seeds 20 -- ./program --its --arguments`,
     );
 
 export const register = (command: Command) =>
-  define(command).action(async (named, options) => {
+  define(command).action(async (all, options) => {
     const { trace, replay } = options;
+    const { named, program } = behindDashes(all, command);
     requireOutputFile('--trace', trace);
     if (trace !== undefined && replay?.includes('/') !== true)
       throw new ArgumentError('--trace', trace, "with one schedule, --replay 'configuration/random-17'");
@@ -160,7 +163,8 @@ export const register = (command: Command) =>
     }
     process.once('exit', endedEarly);
     try {
-      const subjects = await subjectsOf(own, options);
+      const subjects =
+        program === null ? await subjectsOf(own, options) : [await programOf(program, named, options)];
       if (options.list === true) {
         process.stdout.write(listSubjects(subjects, kernels, options.json === true));
         return;
@@ -170,7 +174,8 @@ export const register = (command: Command) =>
       const { text, clean } = await runCheck(subjects, kernels, {
         ...options,
         // Exports of a file contain functions, which cannot be sent to other threads.
-        workers: options.ptx === undefined && own === null ? workers : 1,
+        workers: options.ptx === undefined && own === null && program === null ? workers : 1,
+        ...(program !== null && { seeds: options.seeds ?? programSchedules }),
       });
       process.stdout.write(text);
       process.exitCode = clean ? 0 : 1;
@@ -190,8 +195,37 @@ function endedEarly(code: number): void {
   process.exitCode = 1;
 }
 
+/** Each runs the whole program. */
+const programSchedules = 10;
+
+/** The words of the command line before `--`, and the program behind it; null where there is none. */
+function behindDashes(all: readonly string[], { parent }: Command) {
+  const raw: readonly string[] = parent === null ? [] : Reflect.get(parent, 'rawArgs');
+  const at = raw.indexOf('--');
+  if (at < 0) return { named: all, program: null };
+  const program = raw.slice(at + 1);
+  if (program[0] === undefined) throw new ArgumentError('program', '--', 'followed by a program');
+  return { named: all.slice(0, all.length - program.length), program };
+}
+
+async function programOf(
+  program: readonly string[],
+  named: readonly string[],
+  { ptx, host, gpus, json, format }: Options,
+): Promise<CheckSubject> {
+  const other = named[0] ?? ptx ?? host;
+  if (other !== undefined) throw new ArgumentError('kernel', other, 'left out where a program is given');
+  const { programSubject } = await import('../tools/program/index.js');
+  const show = json || format !== undefined ? process.stderr : process.stdout;
+  return programSubject(program, gpus ?? 2, show);
+}
+
 /** The subjects to check: Heddle's own, or those that a file exports. */
-async function subjectsOf(own: string | null, { ptx, host }: Options): Promise<readonly CheckSubject[]> {
+async function subjectsOf(
+  own: string | null,
+  { ptx, host, gpus }: Options,
+): Promise<readonly CheckSubject[]> {
+  if (gpus !== undefined) throw new ArgumentError('--gpus', gpus, 'given with a program: -- ./program');
   if (own !== null) {
     for (const [option, file] of Object.entries({ '--ptx': ptx, '--host': host }))
       if (file !== undefined) throw new ArgumentError(option, file, 'left out where a module is named');

@@ -20,7 +20,6 @@ import {
 import { type PtxKernel, type PtxParameter, type PtxVariable, ptxBytes } from '../../lang/ptx/index.js';
 import {
   type Device,
-  type Event,
   type Fill,
   fillAll,
   type Launcher,
@@ -49,7 +48,7 @@ import { compile } from './codegen/compile.js';
 import { type Compiled, isPtx, type KernelModule } from './compiled.js';
 import type { Engine } from './engine.js';
 import { SimHostView } from './mapped.js';
-import { type AddressSpace, type ByteAt, maxBufferBytes, SimBuffer } from './memory.js';
+import { type AddressSpace, type ByteAt, maxBufferBytes, SimBuffer, stride } from './memory.js';
 import type { HostSubstitute } from './network.js';
 import { compilePtx, fillVariable, globalsOf } from './ptx/compile.js';
 import { SimEvent, SimStream } from './stream.js';
@@ -269,17 +268,23 @@ export class SimDevice implements Device {
       this.#globals.set(variable, memory);
     }
     for (const variable of fresh) fillVariable(this.#globals.get(variable)!.buffer.u8, variable, addressOf);
-    return variables.map((variable) => this.#globals.get(variable)!.address / 2 ** 32);
+    return variables.map((variable) => this.#globals.get(variable)!.address / stride);
   }
 
-  createStream(): Stream {
+  /** The address, on this device, of a variable of a kernel's files; null where they have none of this name. */
+  addressOf(kernel: PtxKernel, name: string): number | null {
+    const at = globalsOf(kernel).findIndex((one) => one.name === name);
+    return at < 0 ? null : this.#globalsOf(kernel)[at]! * stride;
+  }
+
+  createStream(): SimStream {
     this.#requireLive();
     const stream = new SimStream(this.rank, this.#shared.engine, this.#shared.addresses);
     this.#streams.add(stream);
     return stream;
   }
 
-  createEvent(): Event {
+  createEvent(): SimEvent {
     this.#requireLive();
     return new SimEvent();
   }

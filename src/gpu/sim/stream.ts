@@ -180,12 +180,21 @@ export class SimStream extends Agent implements Stream {
     requireInteger('bytes', bytes, 0, maxBufferBytes);
     const source = this.#addresses.find('from', from, bytes);
     this.#refuseInCapture('copyOut');
-    return this.#tell((resolve) => {
-      const { buffer, offset } = source;
-      requireAllocated(buffer);
-      this.#accessed('read', source, bytes);
-      resolve(buffer.u8.slice(offset, offset + bytes));
-    });
+    return this.#tell((resolve) => resolve(this.#read(source, bytes)));
+  }
+
+  /** Gives `take` the bytes once the stream has come so far. No host waits, and none knows thereby that it has. */
+  copyOutLater(from: number, bytes: number, take: (bytes: Uint8Array) => void): void {
+    requireInteger('bytes', bytes, 0, maxBufferBytes);
+    const source = this.#addresses.find('from', from, bytes);
+    this.#work(() => take(this.#read(source, bytes)));
+  }
+
+  #read(source: ByteAt, bytes: number): Uint8Array {
+    const { buffer, offset } = source;
+    requireAllocated(buffer);
+    this.#accessed('read', source, bytes);
+    return buffer.u8.slice(offset, offset + bytes);
   }
 
   copy(to: number, from: number, bytes: number): void {

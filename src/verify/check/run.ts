@@ -24,7 +24,7 @@ export type Hearing = Pick<MachineOptions, 'print' | 'watch'>;
 export async function runOnce(configuration: CheckConfiguration, options: RunOptions) {
   const machine = SimMachine.create({
     ...options,
-    print: options.print ?? (() => {}),
+    print: options.print ?? ((line) => configuration.print?.(line)),
     ranks: configuration.ranks,
     mode: 'checked',
     configuration: configuration.name,
@@ -32,7 +32,8 @@ export async function runOnce(configuration: CheckConfiguration, options: RunOpt
   });
   let thrown: Finding | null = null;
   try {
-    await whileMoving(machine, configuration.run(machine));
+    const programs = configuration.run(machine);
+    await (configuration.waitsOutside ? programs : whileMoving(machine, programs));
   } catch (error) {
     thrown = {
       seed: machine.seed,

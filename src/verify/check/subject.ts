@@ -17,6 +17,10 @@ export interface CheckConfiguration {
   readonly ranks: number;
   /** Blocks that a GPU holds at once; fewer than a launch has shows whether its blocks depend on each other. */
   readonly residentBlocks?: number;
+  /** Its hosts also wait for what is outside of the machine, such as a process, and see to it that this ends. */
+  readonly waitsOutside?: boolean;
+  /** Gets the lines that kernels print, where nobody else listens. */
+  print?(line: string): void;
   /**
    * Runs the host programs of all ranks, several rounds back to back, and verifies the results: throws
    * `WrongResult`, or anything else for a failure. It must not depend on anything but the machine.

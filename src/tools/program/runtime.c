@@ -1,0 +1,437 @@
+/*
+ * Stands for the shared CUDA runtime, libcudart.so, of a program that `heddle check -- ./program` runs. Each call becomes a message to
+ * the Heddle process, which has the simulated GPUs, and waits for its answer. A thread that calls has a connection of its own.
+ * No header of CUDA is needed: what is declared here has the layout that CUDA 12 and 13 have on 64-bit Linux.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define API __attribute__((visibility("default")))
+
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_FUNCTION = 98, NO_DEVICE = 100, INVALID_DEVICE = 101 };
+enum { NOT_SUPPORTED = 801 };
+
+/* What a message asks for: the same list as in server.ts. */
+enum {
+  HELLO, BINARY, FUNCTION, VARIABLE, SIZES, LAUNCH, MALLOC, FREE, COPY_IN, COPY_OUT, COPY, FILL, WHERE, STREAM, STREAM_DESTROY,
+  EVENT, EVENT_DESTROY, RECORD, WAIT, EVENT_SYNCHRONIZE, EVENT_QUERY, ELAPSED, STREAM_SYNCHRONIZE, STREAM_QUERY,
+  DEVICE_SYNCHRONIZE, COUNT, SYMBOL, REFUSED, PEER_COPY
+};
+
+typedef struct { unsigned x, y, z; } dim3;
+typedef void *stream;
+typedef void *event;
+typedef uint64_t words[5];
+
+static _Thread_local int connection = -1, device, last;
+static int owner;
+static pthread_key_t key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void leave(void *value) { close((int)(intptr_t)value - 1); }
+static void prepare(void) {
+  owner = getpid();
+  pthread_key_create(&key, leave);
+}
+
+/* A program that Heddle has started ends with it, however that ends. */
+__attribute__((constructor)) static void begin(void) {
+  if (getenv("HEDDLE_PROGRAM") != NULL) prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+static void gone(void) {
+  fprintf(stderr, "heddle has ended: so does this program\n");
+  _exit(1);
+}
+
+static void send_all(struct iovec *parts, int count) {
+  while (count > 0) {
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
+    ssize_t sent = sendmsg(connection, &message, MSG_NOSIGNAL);
+    if (sent < 0) gone();
+    for (; count > 0 && (size_t)sent >= parts->iov_len; parts++, count--) sent -= parts->iov_len;
+    if (count > 0) parts->iov_base = (char *)parts->iov_base + sent, parts->iov_len -= sent;
+  }
+}
+
+static void receive(void *into, size_t bytes) {
+  for (char *to = into; bytes > 0;) {
+    ssize_t got = recv(connection, to, bytes, 0);
+    if (got <= 0) gone();
+    to += got, bytes -= got;
+  }
+}
+
+/* A request is its kind, the length of its tail, the device and five words. An answer is a result, a word, the length of its tail and
+   how many pieces of memory follow that copies have brought: an address and a length each, and the bytes. */
+static int exchange(int kind, const uint64_t *values, const void *tail, size_t length, uint64_t *word, void *into) {
+  uint64_t head[8] = {kind, length, device}, answer[4];
+  memcpy(head + 3, values, sizeof(words));
+  struct iovec parts[] = {{head, sizeof head}, {(void *)tail, length}};
+  send_all(parts, 2);
+  receive(answer, sizeof answer);
+  if (word != NULL) *word = answer[1];
+  receive(into, answer[2]);
+  for (uint64_t i = 0; i < answer[3]; i++) {
+    uint64_t piece[2];
+    receive(piece, sizeof piece);
+    receive((void *)piece[0], piece[1]);
+  }
+  return (int)answer[0];
+}
+
+/* "name:secret", the name of an abstract socket, is in the environment. A process that was forked has no GPUs. */
+static int connected(void) {
+  const char *address = getenv("HEDDLE_PROGRAM"), *secret = address ? strchr(address, ':') : NULL;
+  pthread_once(&once, prepare);
+  if (secret == NULL || getpid() != owner) return 0;
+  if (connection >= 0) return 1;
+  struct sockaddr_un to = {.sun_family = AF_UNIX};
+  size_t length = (size_t)(secret - address);
+  if (length + 1 > sizeof to.sun_path) return 0;
+  memcpy(to.sun_path + 1, address, length);
+  connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (connect(connection, (void *)&to, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)) != 0) gone();
+  pthread_setspecific(key, (void *)(intptr_t)(connection + 1));
+  if (exchange(HELLO, (words){owner}, secret + 1, strlen(secret + 1), NULL, NULL) == 0) return 1;
+  close(connection);
+  connection = -1;
+  owner = -1;
+  return 0;
+}
+
+static int ask(int kind, const uint64_t *values, const void *tail, size_t length, uint64_t *word, void *into) {
+  int result = connected() ? exchange(kind, values, tail, length, word, into) : NO_DEVICE;
+  if (result != SUCCESS) last = result;
+  return result;
+}
+#define ASK(kind, ...) ask(kind, (words){__VA_ARGS__}, NULL, 0, NULL, NULL)
+#define U(value) ((uint64_t)(uintptr_t)(value))
+
+static int get(int kind, uint64_t a, uint64_t b, void *result) {
+  uint64_t word = 0;
+  int error = ask(kind, (words){a, b}, NULL, 0, &word, NULL);
+  if (error == SUCCESS) memcpy(result, &word, 8);
+  return error;
+}
+
+/* What is not there: told to Heddle, which names it at the end. */
+static int refuse(const char *call) {
+  ask(REFUSED, (words){0}, call, strlen(call), NULL, NULL);
+  return last = NOT_SUPPORTED;
+}
+static int wrong(int error) { return last = error; }
+
+/* Fat binaries. What else a binary has is found by the address of its stub, or of the variable on the host. */
+
+struct wrapper { int magic, version; const unsigned char *data; void *files; };
+
+API void **__cudaRegisterFatBinary(struct wrapper *wrapper) {
+  uint64_t number = 0;
+  const unsigned char *data = wrapper->data;
+  /* Linked of several files (-rdc=true): their binaries, up to a null. */
+  const unsigned char **files = wrapper->version == 2 && wrapper->files ? wrapper->files : NULL;
+  do {
+    if (files != NULL && (data = *files++) == NULL) break;
+    uint64_t bytes;
+    memcpy(&bytes, data + 8, 8);
+    ask(BINARY, (words){number}, data, bytes + *(uint16_t *)(data + 6), &number, NULL);
+  } while (files != NULL);
+  return (void **)number;
+}
+API void __cudaRegisterFatBinaryEnd(void **binary) { (void)binary; }
+API void __cudaUnregisterFatBinary(void **binary) { (void)binary; }
+API char __cudaInitModule(void **binary) { return binary != NULL; }
+API void __cudaRegisterFunction(void **binary, const char *stub, char *there, const char *name, int limit, void *t, void *b, void *d, void *g, int *w) {
+  ask(FUNCTION, (words){U(binary), U(stub)}, name, strlen(name), NULL, NULL);
+}
+API void __cudaRegisterVar(void **binary, char *host, char *there, const char *name, int external, size_t bytes, int constant, int global) {
+  ask(VARIABLE, (words){U(binary), U(host)}, name, strlen(name), NULL, NULL);
+}
+API void __cudaRegisterManagedVar(void **binary, void **host, char *there, const char *name, int external, size_t bytes, int constant, int global) { refuse("__managed__"); }
+
+/* Launches. */
+
+static _Thread_local struct { dim3 grid, block; size_t shared; stream on; } pushed;
+
+API unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, stream on) {
+  pushed.grid = grid, pushed.block = block, pushed.shared = shared, pushed.on = on;
+  return 0;
+}
+API int __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *on) {
+  *grid = pushed.grid, *block = pushed.block, *shared = pushed.shared;
+  *(stream *)on = pushed.on;
+  return SUCCESS;
+}
+
+struct attribute { int id, pad; union { int flag; unsigned extent[3]; char bytes[64]; } value; };
+
+enum { MOST_PARAMETERS = 1 << 12, MOST_BYTES = 1 << 15 };
+/* The lengths of a kernel's parameters, asked for once: by the address of its stub. */
+static struct sizes { const void *stub; uint64_t count, bytes[]; } *known[1024];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct sizes *sizes_of(const void *stub, int *error) {
+  size_t at = (U(stub) >> 4) % 1024, tried = 0;
+  pthread_mutex_lock(&lock);
+  while (known[at] != NULL && known[at]->stub != stub && tried++ < 1024) at = (at + 1) % 1024;
+  if (known[at] == NULL || known[at]->stub != stub) {
+    struct sizes *made = malloc(sizeof *made + 8 * MOST_PARAMETERS);
+    *error = ask(SIZES, (words){U(stub), MOST_PARAMETERS}, NULL, 0, &made->count, made->bytes);
+    made->stub = stub;
+    if (*error == SUCCESS) known[at] = realloc(made, sizeof *made + 8 * made->count);
+    else free(made);
+  }
+  struct sizes *found = *error == SUCCESS ? known[at] : NULL;
+  pthread_mutex_unlock(&lock);
+  return found;
+}
+
+static int launch(const void *stub, dim3 grid, dim3 block, void **args, size_t shared, stream on, const struct attribute *attributes, unsigned count) {
+  char message[48 + MOST_BYTES];
+  unsigned *head = (unsigned *)message;
+  unsigned shape[12] = {grid.x, grid.y, grid.z, block.x, block.y, block.z, 0, 0, 0, (unsigned)shared, 0, 0};
+  for (unsigned i = 0; i < count; i++) {
+    if (attributes[i].id == 2) shape[10] = attributes[i].value.flag;
+    if (attributes[i].id == 4) memcpy(shape + 6, attributes[i].value.extent, 12);
+    if (attributes[i].id == 6) shape[11] = attributes[i].value.flag;
+    if (attributes[i].id == 7 || attributes[i].id >= 11) return refuse("an attribute of a launch");
+  }
+  memcpy(head, shape, sizeof shape);
+  int error = SUCCESS;
+  const struct sizes *sizes = sizes_of(stub, &error);
+  if (sizes == NULL) return error;
+  size_t end = sizeof shape;
+  for (uint64_t i = 0; i < sizes->count; end += sizes->bytes[i++]) {
+    if (end + sizes->bytes[i] > sizeof message) return wrong(INVALID_VALUE);
+    memcpy(message + end, args[i], sizes->bytes[i]);
+  }
+  return ask(LAUNCH, (words){U(stub), U(on)}, message, end, NULL, NULL);
+}
+
+API int cudaLaunchKernel(const void *stub, dim3 grid, dim3 block, void **args, size_t shared, stream on) {
+  return launch(stub, grid, block, args, shared, on, NULL, 0);
+}
+API int __cudaLaunchKernel(const void *stub, dim3 grid, dim3 block, void **args, size_t shared, stream on) {
+  return launch(stub, grid, block, args, shared, on, NULL, 0);
+}
+API int cudaLaunchCooperativeKernel(const void *stub, dim3 grid, dim3 block, void **args, size_t shared, stream on) {
+  const struct attribute cooperative = {.id = 2, .value.flag = 1};
+  return launch(stub, grid, block, args, shared, on, &cooperative, 1);
+}
+struct configuration { dim3 grid, block; size_t shared; stream on; struct attribute *attributes; unsigned count; };
+API int cudaLaunchKernelExC(const struct configuration *with, const void *stub, void **args) {
+  return launch(stub, with->grid, with->block, args, with->shared, with->on, with->attributes, with->count);
+}
+API int __cudaGetKernel(const void **kernel, const void *stub) { return *kernel = stub, SUCCESS; }
+API int cudaGetKernel(const void **kernel, const void *stub) { return *kernel = stub, SUCCESS; }
+API int cudaFuncSetAttribute(const void *stub, int attribute, int value) { return SUCCESS; }
+API int cudaFuncSetCacheConfig(const void *stub, int config) { return SUCCESS; }
+struct function { size_t shared, constant, local; int threads, registers, ptx, binary; };
+API int cudaFuncGetAttributes(struct function *to, const void *stub) {
+  *to = (struct function){.threads = 1024, .registers = 32, .ptx = 90, .binary = 90};
+  return SUCCESS;
+}
+API int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *stub, int block, size_t shared) { return *blocks = 2, SUCCESS; }
+API int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *stub, int block, size_t shared, unsigned flags) { return *blocks = 2, SUCCESS; }
+
+/* Memory. What the host has is the process's own. */
+
+API int cudaMalloc(void **to, size_t bytes) { return get(MALLOC, bytes, U(__builtin_return_address(0)), to); }
+API int cudaMallocAsync(void **to, size_t bytes, stream on) { return cudaMalloc(to, bytes); }
+API int cudaFree(void *at) { return at == NULL ? SUCCESS : ASK(FREE, U(at)); }
+API int cudaFreeAsync(void *at, stream on) { return cudaFree(at); }
+API int cudaMallocHost(void **to, size_t bytes) { return *to = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096), *to ? SUCCESS : wrong(OUT_OF_MEMORY); }
+API int cudaHostAlloc(void **to, size_t bytes, unsigned flags) { return (flags & 2) ? refuse("cudaHostAlloc of mapped memory") : cudaMallocHost(to, bytes); }
+API int cudaFreeHost(void *at) { return free(at), SUCCESS; }
+API int cudaHostRegister(void *at, size_t bytes, unsigned flags) { return (flags & 2) ? refuse("cudaHostRegister of mapped memory") : SUCCESS; }
+API int cudaHostUnregister(void *at) { return SUCCESS; }
+API int cudaMemGetInfo(size_t *left, size_t *total) { return *left = *total = 1UL << 31, SUCCESS; }
+
+/* 1: to a device, 2: from one, 3: between two, 0: neither, 4: see where the addresses lie. */
+static int copy(void *to, const void *from, size_t bytes, int kind, stream on, int waits) {
+  if (kind == 4) {
+    uint64_t in = 0, out = 0;
+    int error = get(WHERE, U(to), 0, &in);
+    if (error != SUCCESS || (error = get(WHERE, U(from), 0, &out)) != SUCCESS) return error;
+    kind = in != 0 ? (out != 0 ? 3 : 1) : out != 0 ? 2 : 0;
+  }
+  switch (kind) {
+    case 0: return memmove(to, from, bytes), waits ? SUCCESS : ASK(STREAM_SYNCHRONIZE, U(on));
+    case 1: return ask(COPY_IN, (words){U(to), U(on), waits}, from, bytes, NULL, NULL);
+    case 2: return ASK(COPY_OUT, U(from), bytes, U(on), waits, U(to));
+    case 3: return ASK(COPY, U(to), U(from), bytes, U(on));
+    default: return wrong(21);
+  }
+}
+API int cudaMemcpy(void *to, const void *from, size_t bytes, int kind) { return copy(to, from, bytes, kind, NULL, 1); }
+API int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, stream on) { return copy(to, from, bytes, kind, on, 0); }
+static int rows(char *to, size_t step, const char *from, size_t pitch, size_t width, size_t height, int kind, stream on, int waits) {
+  int error = SUCCESS;
+  for (; height > 0 && error == SUCCESS; height--, to += step, from += pitch) error = copy(to, from, width, kind, on, waits);
+  return error;
+}
+API int cudaMemcpy2D(void *to, size_t step, const void *from, size_t pitch, size_t width, size_t height, int kind) {
+  return rows(to, step, from, pitch, width, height, kind, NULL, 1);
+}
+API int cudaMemcpy2DAsync(void *to, size_t step, const void *from, size_t pitch, size_t width, size_t height, int kind, stream on) {
+  return rows(to, step, from, pitch, width, height, kind, on, 0);
+}
+API int cudaMemcpyPeer(void *to, int there, const void *from, int here, size_t bytes) { return ASK(PEER_COPY, U(to), U(from), bytes, there, here); }
+API int cudaMemcpyPeerAsync(void *to, int there, const void *from, int here, size_t bytes, stream on) { return copy(to, from, bytes, 3, on, 0); }
+API int cudaMemset(void *to, int value, size_t bytes) { return ASK(FILL, U(to), value & 255, bytes, 0); }
+API int cudaMemsetAsync(void *to, int value, size_t bytes, stream on) { return ASK(FILL, U(to), value & 255, bytes, U(on)); }
+API int cudaGetSymbolAddress(void **to, const void *symbol) { return get(SYMBOL, U(symbol), 0, to); }
+static int at_symbol(void *host, const void *symbol, size_t bytes, size_t offset, int kind, stream on, int waits, int into) {
+  char *there;
+  int error = cudaGetSymbolAddress((void **)&there, symbol);
+  if (error != SUCCESS) return error;
+  return into ? copy(there + offset, host, bytes, kind, on, waits) : copy(host, there + offset, bytes, kind, on, waits);
+}
+API int cudaMemcpyToSymbol(const void *symbol, const void *from, size_t bytes, size_t offset, int kind) { return at_symbol((void *)from, symbol, bytes, offset, kind, NULL, 1, 1); }
+API int cudaMemcpyToSymbolAsync(const void *symbol, const void *from, size_t bytes, size_t offset, int kind, stream on) { return at_symbol((void *)from, symbol, bytes, offset, kind, on, 0, 1); }
+API int cudaMemcpyFromSymbol(void *to, const void *symbol, size_t bytes, size_t offset, int kind) { return at_symbol(to, symbol, bytes, offset, kind, NULL, 1, 0); }
+API int cudaMemcpyFromSymbolAsync(void *to, const void *symbol, size_t bytes, size_t offset, int kind, stream on) { return at_symbol(to, symbol, bytes, offset, kind, on, 0, 0); }
+struct pointer { int type, device; void *there, *host; };
+API int cudaPointerGetAttributes(struct pointer *to, const void *at) {
+  uint64_t where = 0;
+  int error = get(WHERE, U(at), 0, &where);
+  *to = where ? (struct pointer){2, (int)where - 1, (void *)at, NULL} : (struct pointer){0, -2, NULL, (void *)at};
+  return error;
+}
+
+/* Devices. */
+
+API int cudaGetDeviceCount(int *count) {
+  uint64_t word = 0;
+  int error = get(COUNT, 0, 0, &word);
+  return *count = (int)word, error;
+}
+API int cudaSetDevice(int number) {
+  int count, error = cudaGetDeviceCount(&count);
+  if (error != SUCCESS || number < 0 || number >= count) return error ? error : wrong(INVALID_DEVICE);
+  return device = number, SUCCESS;
+}
+API int cudaGetDevice(int *number) { return *number = device, SUCCESS; }
+API int cudaSetDeviceFlags(unsigned flags) { return SUCCESS; }
+API int cudaDeviceSynchronize(void) { return ASK(DEVICE_SYNCHRONIZE, 0); }
+API int cudaDeviceReset(void) { return ASK(DEVICE_SYNCHRONIZE, 0); }
+API int cudaDeviceCanAccessPeer(int *can, int here, int there) { return *can = here != there, SUCCESS; }
+API int cudaDeviceEnablePeerAccess(int peer, unsigned flags) { return peer == device ? wrong(INVALID_DEVICE) : SUCCESS; }
+API int cudaDeviceDisablePeerAccess(int peer) { return SUCCESS; }
+API int cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { return *least = 0, *greatest = -5, SUCCESS; }
+API int cudaDriverGetVersion(int *version) { return *version = RUNTIME * 1000, SUCCESS; }
+API int cudaRuntimeGetVersion(int *version) { return *version = RUNTIME * 1000, SUCCESS; }
+
+/* The attributes of a device that are not 0. */
+static const struct { int id, value; } attributes[] = {
+  {1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535}, {8, 49152}, {9, 65536}, {10, 32},
+  {11, 2147483647}, {12, 65536}, {13, 1000000}, {14, 512}, {15, 1}, {16, 4}, {31, 1}, {39, 2048}, {40, 3}, {41, 1}, {75, 9},
+  {78, 1}, {81, 233472}, {82, 65536}, {95, 1}, {97, 232448}, {106, 32}, {111, 1024}, {115, 0},
+};
+API int cudaDeviceGetAttribute(int *value, int id, int number) {
+  *value = 0;
+  for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
+    if (attributes[i].id == id) *value = attributes[i].value;
+  return SUCCESS;
+}
+
+/* A device's properties: where each stands in CUDA 13 and in CUDA 12, and its value. */
+static const struct { int at[2], bytes; uint64_t value; } properties[] = {
+  {{288, 288}, 8, 1UL << 31}, {{296, 296}, 8, 49152}, {{304, 304}, 4, 65536}, {{308, 308}, 4, 32}, {{312, 312}, 8, 2147483647},
+  {{320, 320}, 4, 1024}, {{324, 324}, 4, 1024}, {{328, 328}, 4, 1024}, {{332, 332}, 4, 64}, {{336, 336}, 4, 2147483647},
+  {{340, 340}, 4, 65535}, {{344, 344}, 4, 65535}, {{352, 352}, 8, 65536}, {{360, 360}, 4, 9}, {{384, 388}, 4, 4},
+  {{560, 576}, 4, 1}, {{584, 600}, 4, 3}, {{588, 604}, 4, 1}, {{604, 624}, 4, 2048}, {{624, 640}, 8, 233472},
+  {{632, 648}, 4, 65536}, {{668, 688}, 4, 1}, {{672, 696}, 8, 232448},
+};
+static int properties_of(char *to, int form) {
+  strcpy(memset(to, 0, form == 0 ? 1008 : 1032), "simulated GPU");
+  for (size_t i = 0; i < sizeof properties / sizeof *properties; i++)
+    memcpy(to + properties[i].at[form], &properties[i].value, properties[i].bytes);
+  return SUCCESS;
+}
+API int cudaGetDeviceProperties(char *to, int number) { return properties_of(to, 0); }
+API int cudaGetDeviceProperties_v2(char *to, int number) { return properties_of(to, 1); }
+
+/* Streams and events: numbers that Heddle gives. */
+
+API int cudaStreamCreate(stream *to) { return get(STREAM, 0, 0, to); }
+API int cudaStreamCreateWithFlags(stream *to, unsigned flags) { return get(STREAM, flags, 0, to); }
+API int cudaStreamCreateWithPriority(stream *to, unsigned flags, int priority) { return get(STREAM, flags, 0, to); }
+API int cudaStreamDestroy(stream of) { return ASK(STREAM_DESTROY, U(of)); }
+API int cudaStreamSynchronize(stream of) { return ASK(STREAM_SYNCHRONIZE, U(of)); }
+API int cudaStreamQuery(stream of) { return ASK(STREAM_QUERY, U(of)); }
+API int cudaStreamWaitEvent(stream of, event on, unsigned flags) { return ASK(WAIT, U(of), U(on)); }
+API int cudaEventCreate(event *to) { return get(EVENT, 0, 0, to); }
+API int cudaEventCreateWithFlags(event *to, unsigned flags) { return (flags & 4) ? refuse("events of several processes") : get(EVENT, 0, 0, to); }
+API int cudaEventDestroy(event of) { return ASK(EVENT_DESTROY, U(of)); }
+API int cudaEventRecord(event of, stream on) { return ASK(RECORD, U(of), U(on)); }
+API int cudaEventRecordWithFlags(event of, stream on, unsigned flags) { return ASK(RECORD, U(of), U(on)); }
+API int cudaEventSynchronize(event of) { return ASK(EVENT_SYNCHRONIZE, U(of)); }
+API int cudaEventQuery(event of) { return ASK(EVENT_QUERY, U(of)); }
+API int cudaEventElapsedTime(float *to, event from, event until) {
+  uint64_t nanoseconds = 0;
+  int error = get(ELAPSED, U(from), U(until), &nanoseconds);
+  return *to = (float)nanoseconds / 1e6f, error;
+}
+API int cudaEventElapsedTime_v2(float *to, event from, event until) { return cudaEventElapsedTime(to, from, until); }
+
+/* Errors. */
+
+static const struct { int number; const char *name, *text; } errors[] = {
+  {SUCCESS, "cudaSuccess", "no error"},
+  {INVALID_VALUE, "cudaErrorInvalidValue", "invalid argument"},
+  {OUT_OF_MEMORY, "cudaErrorMemoryAllocation", "out of memory"},
+  {9, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+  {13, "cudaErrorInvalidSymbol", "invalid device symbol"},
+  {INVALID_FUNCTION, "cudaErrorInvalidDeviceFunction", "invalid device function"},
+  {NO_DEVICE, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+  {INVALID_DEVICE, "cudaErrorInvalidDevice", "invalid device ordinal"},
+  {400, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+  {600, "cudaErrorNotReady", "device not ready"},
+  {719, "cudaErrorLaunchFailure", "unspecified launch failure"},
+  {NOT_SUPPORTED, "cudaErrorNotSupported", "operation not supported"},
+};
+API int cudaPeekAtLastError(void) { return last; }
+API int cudaGetLastError(void) {
+  int error = last;
+  return last = SUCCESS, error;
+}
+API const char *cudaGetErrorName(int error) {
+  for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+    if (errors[i].number == error) return errors[i].name;
+  return "cudaErrorUnknown";
+}
+API const char *cudaGetErrorString(int error) {
+  for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+    if (errors[i].number == error) return errors[i].text;
+  return "unknown error";
+}
+
+/* Calls that programs make and that are not there. */
+#define NONE(call) API int call(void) { return refuse(#call); }
+NONE(cudaMallocManaged) NONE(cudaMemPrefetchAsync) NONE(cudaMemAdvise) NONE(cudaHostGetDevicePointer) NONE(cudaHostGetFlags)
+NONE(cudaMallocPitch) NONE(cudaMalloc3D) NONE(cudaMallocArray) NONE(cudaFreeArray) NONE(cudaMemcpy3D) NONE(cudaMemcpy3DAsync)
+NONE(cudaMemcpyToArray) NONE(cudaMemcpy2DToArray) NONE(cudaMemset2D) NONE(cudaMemset2DAsync) NONE(cudaCreateTextureObject)
+NONE(cudaDestroyTextureObject) NONE(cudaCreateSurfaceObject) NONE(cudaDestroySurfaceObject) NONE(cudaIpcGetMemHandle)
+NONE(cudaIpcOpenMemHandle) NONE(cudaIpcCloseMemHandle) NONE(cudaIpcGetEventHandle) NONE(cudaIpcOpenEventHandle)
+NONE(cudaStreamBeginCapture) NONE(cudaStreamEndCapture) NONE(cudaStreamIsCapturing) NONE(cudaStreamAddCallback)
+NONE(cudaLaunchHostFunc) NONE(cudaGraphCreate) NONE(cudaGraphDestroy) NONE(cudaGraphInstantiate) NONE(cudaGraphLaunch)
+NONE(cudaGraphExecDestroy) NONE(cudaGraphAddKernelNode) NONE(cudaGraphAddMemcpyNode) NONE(cudaGraphAddMemsetNode)
+NONE(cudaGraphAddHostNode) NONE(cudaGraphAddNode) NONE(cudaGraphGetNodes) NONE(cudaGraphClone) NONE(cudaGraphExecUpdate)
+NONE(cudaMallocFromPoolAsync) NONE(cudaDeviceGetDefaultMemPool) NONE(cudaDeviceGetMemPool) NONE(cudaDeviceSetMemPool)
+NONE(cudaMemPoolCreate) NONE(cudaMemPoolDestroy) NONE(cudaMemPoolSetAttribute) NONE(cudaMemPoolSetAccess) NONE(cudaDeviceGetLimit)
+NONE(cudaDeviceSetLimit) NONE(cudaGetDriverEntryPoint) NONE(cudaGetDriverEntryPointByVersion) NONE(cudaGetSymbolSize)
+NONE(cudaOccupancyMaxActiveClusters) NONE(cudaOccupancyMaxPotentialClusterSize) NONE(cudaDeviceGetPCIBusId)
+NONE(cudaStreamSetAttribute) NONE(cudaProfilerStart) NONE(cudaProfilerStop)

@@ -1,0 +1,87 @@
+/** The socket between a program and its session. */
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer, type Socket } from 'node:net';
+import type { Call, Session } from './session.js';
+
+const headBytes = 64;
+
+/** The calls of one connection, whose bytes come in pieces. */
+async function* callsOf(socket: Socket): AsyncGenerator<Call> {
+  let held: Buffer[] = [];
+  let have = 0;
+  let need = headBytes;
+  for await (const piece of socket as AsyncIterable<Buffer>) {
+    held.push(piece);
+    have += piece.length;
+    while (have >= need) {
+      const all = held.length === 1 ? held[0]! : Buffer.concat(held);
+      held = [all];
+      need = headBytes + Number(all.readBigUInt64LE(8));
+      if (have < need) break;
+      const word = (i: number): number => Number(all.readBigUInt64LE(8 * i));
+      yield {
+        kind: word(0),
+        device: word(2),
+        words: [3, 4, 5, 6, 7].map(word),
+        tail: all.subarray(headBytes, need),
+      };
+      held = [all.subarray(need)];
+      have -= need;
+      need = headBytes;
+    }
+  }
+}
+
+function wordsOf(values: readonly number[]): Buffer {
+  const words = Buffer.alloc(8 * values.length);
+  for (const [i, value] of values.entries()) words.writeBigUInt64LE(BigInt(value), 8 * i);
+  return words;
+}
+
+/** Serves one process of a program. `address` goes into the program's environment. */
+export async function serve(session: Session) {
+  // As long as names may be: versions of Node.js differ in how they fill the rest.
+  const name = `heddle-${randomBytes(50).toString('hex')}`;
+  const secret = randomBytes(16).toString('hex');
+  let owner: number | null = null;
+  const sockets = new Set<Socket>();
+  const talk = async (socket: Socket): Promise<void> => {
+    let isKnown = false;
+    for await (const call of callsOf(socket)) {
+      if (!isKnown) {
+        owner ??= call.tail.toString() === secret ? call.words[0]! : null;
+        isKnown = call.tail.toString() === secret && owner === call.words[0];
+      }
+      const { result, word, tail } = isKnown
+        ? await session.answer(call)
+        : { result: 801, word: 0, tail: [] };
+      const brought = isKnown ? session.takeBrought() : [];
+      socket.cork();
+      socket.write(wordsOf([result, word, 8 * tail.length, brought.length, ...tail]));
+      for (const { to, bytes } of brought) {
+        socket.write(wordsOf([to, bytes.length]));
+        socket.write(bytes);
+      }
+      socket.uncork();
+    }
+  };
+  const server = createServer((socket) => {
+    sockets.add(socket);
+    socket.on('close', () => sockets.delete(socket));
+    // A program that ends in the middle of a call is told of by its exit code.
+    talk(socket).catch(() => socket.destroy());
+  });
+  // Linux keeps such a name for as long as somebody listens, and no file.
+  server.listen({ path: `\0${name}` });
+  await once(server, 'listening');
+  return {
+    address: `${name}:${secret}`,
+    /** Whether a process has called CUDA. */
+    isCalled: (): boolean => owner !== null,
+    close(): void {
+      server.close();
+      for (const socket of sockets) socket.destroy();
+    },
+  };
+}

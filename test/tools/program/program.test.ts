@@ -1,0 +1,86 @@
+/** CUDA programs as they are: their hosts run, and the simulated machine answers. */
+import { execFileSync, spawnSync } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { beforeAll, describe, expect, test } from 'vitest';
+import { cudaTool, needing } from '../../needs.js';
+import { temporaryFolder } from '../../temporary.js';
+import { root, transpiled } from '../../tree.js';
+
+const source = join(root, 'test/tools/program/programs.cu');
+const lineOf = (mark: string): number =>
+  readFileSync(source, 'utf8')
+    .split('\n')
+    .findIndex((line) => line.endsWith(`// ${mark}`)) + 1;
+
+describe('a CUDA program', needing('nvcc'), () => {
+  const folder = temporaryFolder();
+  const program = join(folder, 'programs');
+
+  beforeAll(() => {
+    const options = ['-arch=sm_90', '-lineinfo', '-cudart', 'shared', '--compress-mode=none'];
+    execFileSync(cudaTool('nvcc')!, [...options, source, '-o', program]);
+  }, 120_000);
+
+  function check(name: string, ...options: readonly string[]) {
+    const main = transpiled(join(root, 'src/cli/main.ts'));
+    const env = { ...process.env, HEDDLE_CACHE: join(folder, 'cache') };
+    const args = [main, 'check', '--seeds', '4', ...options, '--', program, name];
+    const { status, stdout } = spawnSync(process.execPath, args, { encoding: 'utf8', env, timeout: 100_000 });
+    return { status, stdout };
+  }
+
+  test('runs on one device, and is clean', () => {
+    const { status, stdout } = check('clean');
+    expect(stdout).toContain('sum 4032, 64 threads\n');
+    expect(stdout).toContain('1 kernel, 1 configuration, 4 schedules: no finding');
+    expect(status).toBe(0);
+  });
+
+  test('lacks a barrier: the line of its source is named, and the barrier that mends it', () => {
+    const { status, stdout } = check('no-barrier');
+    expect(stdout).toContain(`programs.cu:${lineOf('summed')}:`);
+    expect(stdout).toContain('tried: with __syncthreads()');
+    expect(status).toBe(1);
+  });
+
+  test('gives work to two devices in the order of events', () => {
+    const { status, stdout } = check('events');
+    expect(stdout).toContain('no finding');
+    expect(status).toBe(0);
+  });
+
+  test('lacks cudaStreamWaitEvent between two devices: the copy and the kernel race', () => {
+    const { status, stdout } = check('no-event');
+    expect(stdout).toContain('a copy or fill');
+    expect(stdout).toContain(`programs.cu:${lineOf('doubled')}:`);
+    expect(status).toBe(1);
+  });
+
+  test('finds one device where it is told of one', () => {
+    expect(check('events', '--gpus', '1').stdout).toContain('the program ended with exit code 1');
+  });
+
+  test('calls what is not there: it is refused, and named once', () => {
+    const { status, stdout } = check('managed');
+    expect(stdout).toContain('cudaErrorNotSupported\nheddle: not simulated: cudaMallocManaged, once\n');
+    expect(status).toBe(1);
+  });
+
+  test.each([
+    ['stuck', 'Waits that nobody will end', 'a kernel that waits for ever'],
+    ['garbage', 'the program ended with exit code 1', 'an address that is none'],
+    ['crash', 'the program ended with SIGABRT', 'a program that aborts'],
+    ['exit', 'the program ended with exit code 7', 'a program that exits with a kernel under way'],
+    ['fork', 'the program ended with exit code 4', 'a child that lives longer'],
+  ])('%s: a finding, and neither process nor file stays', (name, words) => {
+    const before = readdirSync(tmpdir());
+    const { status, stdout } = check(name, '--seeds', '1');
+    expect(stdout).toContain(words);
+    expect(status).toBe(1);
+    expect(readdirSync(tmpdir()).filter((file) => !before.includes(file))).toEqual([]);
+    const running = spawnSync('pgrep', ['-f', program], { encoding: 'utf8' }).stdout;
+    expect(running).toBe('');
+  });
+});
