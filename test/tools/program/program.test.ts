@@ -1,7 +1,6 @@
 /** CUDA programs as they are: their hosts run, and the simulated machine answers. */
 import { execFileSync, spawnSync } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { cudaTool, needing } from '../../needs.js';
@@ -17,15 +16,17 @@ const lineOf = (mark: string): number =>
 describe('a CUDA program', needing('nvcc'), () => {
   const folder = temporaryFolder();
   const program = join(folder, 'programs');
+  const temporary = join(folder, 'temporary');
 
   beforeAll(() => {
+    mkdirSync(temporary);
     const options = ['-arch=sm_90', '-lineinfo', '-cudart', 'shared', '--compress-mode=none'];
     execFileSync(cudaTool('nvcc')!, [...options, source, '-o', program]);
   }, 120_000);
 
   function check(name: string, ...options: readonly string[]) {
     const main = transpiled(join(root, 'src/cli/main.ts'));
-    const env = { ...process.env, HEDDLE_CACHE: join(folder, 'cache') };
+    const env = { ...process.env, HEDDLE_CACHE: join(folder, 'cache'), TMPDIR: temporary };
     const args = [main, 'check', '--seeds', '4', ...options, '--', program, name];
     const { status, stdout } = spawnSync(process.execPath, args, { encoding: 'utf8', env, timeout: 100_000 });
     return { status, stdout };
@@ -75,11 +76,10 @@ describe('a CUDA program', needing('nvcc'), () => {
     ['exit', 'the program ended with exit code 7', 'a program that exits with a kernel under way'],
     ['fork', 'the program ended with exit code 4', 'a child that lives longer'],
   ])('%s: a finding, and neither process nor file stays', (name, words) => {
-    const before = readdirSync(tmpdir());
     const { status, stdout } = check(name, '--seeds', '1');
     expect(stdout).toContain(words);
     expect(status).toBe(1);
-    expect(readdirSync(tmpdir()).filter((file) => !before.includes(file))).toEqual([]);
+    expect(readdirSync(temporary)).toEqual([]);
     const running = spawnSync('pgrep', ['-f', program], { encoding: 'utf8' }).stdout;
     expect(running).toBe('');
   });
