@@ -14,12 +14,12 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 11_020,
-  gpu: 20_850,
+  gpu: 20_870,
   net: 11_300,
   moe: 19_000,
-  verify: 6_970,
-  tools: 7_470,
-  cli: 2_780,
+  verify: 6_980,
+  tools: 8_630,
+  cli: 2_810,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 80_550 },
+  { name: 'src', files: sources('src'), ceiling: 81_760 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_480 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_530 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_620 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 34_100 },
