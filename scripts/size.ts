@@ -36,11 +36,11 @@ const parts: readonly Part[] = [
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
   { name: 'src', files: sources('src'), ceiling: 81_760 },
-  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_480 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_620 },
+  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_630 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_640 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 34_100 },
+  ...{ name: 'docs and README', ceiling: 34_170 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 

@@ -333,6 +333,25 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
   });
 });
 
+test('vLLM and SGLang call rounds in their own words', needing('cc', 'torch'), async () => {
+  build();
+  const layer = { ranks: 1, tokens: 8, hidden: 128, experts: 4, topk: 2, weighting: 'plan' } as const;
+  for (const split of [false, true]) {
+    const shape =
+      'heddle.Shape(ranks=1, experts=4, top_k=2, max_tokens=8, hidden=128, sort="masked", alignment=16';
+    const program = `import heddle; print(${shape}, split=${split ? 'True' : 'False'}).key)`;
+    const key = execFileSync('python3', ['-c', program], { env: env(), encoding: 'utf8' }).trim();
+    const experts = { form: 'masked', alignment: 16, capacity: 16 } as const;
+    await write(join(shapes, `${key}.heddle`), layer, split, experts);
+  }
+  const { lines } = python([join(root, 'test/python/adapters.py')]);
+  expect(lines).toEqual([
+    'HEDDLE_ARGUMENT: num_experts is 8; it must be 4, as the Buffers are made for',
+    "HEDDLE_ARGUMENT: dispatch is same; it must be 'fp8' where experts take e4m3 in blocks of 128, and else 'same'",
+    'both',
+  ]);
+});
+
 test(
   'transformers hands over the weights of four models, and those of fp8, and its tokens',
   needing('transformers'),
