@@ -59,6 +59,8 @@ function shortOf(finding: Finding): string {
 const mostSeeds = 24;
 /** Once the trials of a configuration have made so many steps, no further mend is tried. */
 const mostSteps = 20_000_000;
+/** So many changes are tried together. */
+const mostTogether = 3;
 
 export async function causesOf(
   found: readonly Finding[],
@@ -106,17 +108,20 @@ class Trials {
   async causes(findings: readonly Finding[]): Promise<readonly Cause[]> {
     const causes: Cause[] = [];
     let left = findings;
-    const explain = (cause: Omit<Cause, 'findings' | 'tried'>, comesBack: ReadonlySet<string>): void => {
+    const explain = (
+      cause: Omit<Cause, 'findings' | 'tried'>,
+      comesBack: ReadonlyMap<string, Finding>,
+    ): void => {
       const gone = left.filter((finding) => !comesBack.has(keyOf(finding)));
       if (gone.length === 0) return;
       causes.push({ ...cause, findings: gone, tried: this.#seeds.length });
       left = left.filter((finding) => !gone.includes(finding));
     };
     const open = assumptions.filter((rule) => !this.#assumed.includes(rule));
-    const withAll = open.length === 0 ? null : await this.#run([...this.#assumed, ...open], null);
+    const withAll = open.length === 0 ? null : await this.#run([...this.#assumed, ...open], []);
     if (withAll !== null && left.some((finding) => !withAll.has(keyOf(finding)))) {
       for (const rule of open)
-        explain({ rules: [rule], mend: null }, await this.#run([...this.#assumed, rule], null));
+        explain({ rules: [rule], mend: null }, await this.#run([...this.#assumed, rule], []));
       explain({ rules: open, mend: null }, withAll);
     }
     const tried = new Set<string>();
@@ -127,7 +132,9 @@ class Trials {
         const key = JSON.stringify(mend);
         if (tried.has(key)) continue;
         tried.add(key);
-        await this.#try(mend, findings, left, (words, back) => explain({ rules: [], mend: words }, back));
+        await this.#try(mend, finding, findings, left, (words, back) =>
+          explain({ rules: [], mend: words }, back),
+        );
       }
     }
     return [
@@ -136,51 +143,66 @@ class Trials {
     ];
   }
 
-  /** The first form of a mend that makes something disappear and brings nothing new. */
+  /**
+   * The first form of a mend that makes something disappear and brings nothing new. Where the finding stays, and its hint then asks for
+   * something else, both are tried together: a release often lacks its acquire, too.
+   */
   async #try(
     mend: Mend,
+    finding: Finding,
     all: readonly Finding[],
     left: readonly Finding[],
-    explain: (words: string, comesBack: ReadonlySet<string>) => void,
+    explain: (words: string, comesBack: ReadonlyMap<string, Finding>) => void,
   ): Promise<void> {
     const known = new Set(all.map(keyOf));
     for (const trial of trialsOf(mend)) {
-      if (this.#steps > mostSteps) return;
-      let where: string | null = null;
-      const back = await this.#run(assumptions, trial, (at) => {
-        where ??= at;
-      });
-      if (where === null) return;
-      const isWorse = [...back].some((key) => !known.has(key) && !key.startsWith('race'));
-      if (isWorse || left.every((finding) => back.has(keyOf(finding)))) continue;
-      explain(sayMend(mend, where), back);
-      return;
+      const together = [trial];
+      for (;;) {
+        if (this.#steps > mostSteps) return;
+        const wheres: (string | null)[] = [];
+        const back = await this.#run(assumptions, together, wheres);
+        if (wheres.length < together.length || wheres.includes(null)) return;
+        const isWorse = [...back.keys()].some((key) => !known.has(key) && !key.startsWith('race'));
+        const stays = back.get(keyOf(finding));
+        const helps = together.length === 1 ? left.some((one) => !back.has(keyOf(one))) : stays === undefined;
+        if (helps && !isWorse) {
+          explain(together.map((one, i) => sayMend(one.mend, wheres[i]!)).join(' and '), back);
+          return;
+        }
+        const next = stays === undefined ? [] : mendsOf(stays);
+        const other = next.find((one) =>
+          together.every((has) => JSON.stringify(has.mend) !== JSON.stringify(one)),
+        );
+        if (isWorse || trial.up > 0 || other === undefined || together.length === mostTogether) break;
+        together.push({ mend: other, up: 0 });
+      }
     }
   }
 
-  /** What is found in these schedules. */
-  async #run(assume: readonly Assumption[], trial: Trial | null, standsAt?: (where: string | null) => void) {
+  /** What is found in these schedules, by its key. `wheres` gets the place of each change in the kernels that have it. */
+  async #run(assume: readonly Assumption[], trials: readonly Trial[], wheres: (string | null)[] = []) {
     const made = new Map<KernelModule, KernelModule>();
     const substitute = (module: KernelModule): KernelModule => {
-      if (trial === null) return module;
-      let kernel = made.get(module);
-      if (kernel === undefined) {
-        const { module: changed, where } = mended(module, trial);
-        standsAt?.(where);
+      const known = made.get(module);
+      if (known !== undefined) return known;
+      let kernel = module;
+      for (const [i, trial] of trials.entries()) {
+        const { module: changed, where } = mended(kernel, trial);
+        wheres[i] ??= where;
         kernel = changed;
-        made.set(module, kernel);
       }
+      made.set(module, kernel);
       return kernel;
     };
-    const keys = new Set<string>();
+    const found = new Map<string, Finding>();
     for (const seed of this.#seeds) {
       const { findings, machine } = await runOnce(this.#configuration, {
         ...{ seed, schedule: scheduleOf(seed), assume, substitute, hostLines: true, stepLimit: 2_000_000 },
       });
       this.#steps += machine.statistics.steps;
-      for (const finding of findings) keys.add(keyOf(finding));
+      for (const finding of findings) if (!found.has(keyOf(finding))) found.set(keyOf(finding), finding);
     }
-    return keys;
+    return found;
   }
 }
 

@@ -1,7 +1,7 @@
 /** Kernels of one's own: a module that exports them, and ways to run them. */
 import { statSync } from 'node:fs';
 import { basename, resolve } from 'node:path';
-import { pathToFileURL } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import {
   ArgumentError,
   FileError,
@@ -10,7 +10,7 @@ import {
   requireFunction,
   requireObject,
 } from '../../base/errors.js';
-import type { SimMachine } from '../../gpu/sim/index.js';
+import { SimMachine } from '../../gpu/sim/index.js';
 import type { Kernel } from '../../lang/index.js';
 import { World } from '../../net/world/index.js';
 import { type CheckConfiguration, type CheckSubject, requireConfiguration } from './subject.js';
@@ -42,12 +42,23 @@ export function programOfRanks(
     ...machine,
     name,
     run: async (sim: SimMachine) => {
+      requireOwn(sim);
       await World.local({ ranks: machine.ranks, device: 'sim', sim }, (world) => program(world, sim));
       requireLaunch(sim);
     },
   };
   requireConfiguration('configuration', made);
   return made;
+}
+
+/** A program and the command that runs it must be of one installation: machines of two have nothing in common. */
+function requireOwn(sim: SimMachine): void {
+  if (sim instanceof SimMachine) return;
+  const here = fileURLToPath(heddleItself);
+  throw new HeddleError(
+    'HEDDLE_CHECK',
+    `the program imports heddle from ${here}, which is another copy than the command's: run the one of that folder`,
+  );
 }
 
 /** Without a launch every check would pass. */

@@ -81,3 +81,16 @@ extern "C" __global__ void early(const float*, unsigned* mine, unsigned* peer, u
   __syncthreads();
   out[threadIdx.x] = mine[32 + threadIdx.x] + mine[64 + threadIdx.x];
 }
+
+// Neither the flag nor the wait for it orders anything.
+extern "C" __global__ void unordered(const int*, int* mine, int* peer, int* out) {
+  peer[32 + threadIdx.x] = threadIdx.x;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    atomicExch_system(peer, 1); // release
+    while (atomicAdd_system(mine, 0) == 0) {
+    }
+  }
+  __syncthreads();
+  out[threadIdx.x] = mine[32 + threadIdx.x];
+}

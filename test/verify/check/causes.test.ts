@@ -106,6 +106,17 @@ describe('causes of findings in PTX', needing('nvcc'), () => {
     ]);
   });
 
+  test('a release and an acquire that are both missing are tried together', async () => {
+    const causes = await causesOf(subjectOf('unordered', 1, null));
+    const [before, after] = [lineOf('release'), lineOf('release') + 1];
+    expect(causes).toHaveLength(1);
+    expect(causes[0]!.mend).toMatch(
+      new RegExp(
+        `^__threadfence_system\\(\\) before causes\\.cu:${before}:5 and __threadfence_system\\(\\) after causes\\.cu:${after}:`,
+      ),
+    );
+  });
+
   test('an acquire that is missing behind a fence of all is found in 20 schedules, with the fence that mends it', async () => {
     const causes = await causesOf(subjectOf('last', 3, null));
     expect(causes).toMatchObject([

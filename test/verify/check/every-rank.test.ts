@@ -125,6 +125,11 @@ test('comparing names the rank, the element and both values', async () => {
   expect(said.join()).toContain('rank 0: sums[1] is 2.5, not 2');
 });
 
+test('a program of another copy of the package is refused', async () => {
+  const other = everyRank('x', { ranks: 1 }, async () => {});
+  await expect(other.run({} as never)).rejects.toThrow('another copy than the command');
+});
+
 test('a wrong result on one rank is told once the others have got what they wait for', async () => {
   let [begun, ended] = [0, 0];
   const said = await findingsOf(async (host) => {
