@@ -17,7 +17,7 @@ const ceilings = {
   gpu: 20_870,
   net: 11_300,
   moe: 19_000,
-  verify: 6_980,
+  verify: 7_010,
   tools: 8_630,
   cli: 2_810,
 };
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 81_760 },
+  { name: 'src', files: sources('src'), ceiling: 81_790 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_630 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_640 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_650 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 34_170 },
+  ...{ name: 'docs and README', ceiling: 34_320 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
