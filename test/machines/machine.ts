@@ -13,8 +13,10 @@ const made = join(root, '.machines');
 /** Whether test/machines/make has been run. */
 export const areMade = (): boolean => existsSync(join(made, 'initrd'));
 
-/** NICs of each machine: eth0 and rxe0, eth1 and rxe1. */
+/** NICs of each machine: eth0 and rxe0, eth1 and rxe1. By eth2 it reaches what listens on loopback of this one. */
 const nics = [0, 1];
+/** The address of this machine for the virtual ones. */
+export const outside = '10.0.2.2';
 const memoryMiB = 3072;
 
 /** A command that runs in a machine. */
@@ -88,6 +90,7 @@ class Machine {
             ...['-device', `virtio-net-pci,netdev=nic${nic},mac=${mac}`],
           ];
         }),
+        ...['-netdev', 'user,id=out', '-device', 'virtio-net-pci,netdev=out'],
       ],
       { stdio: ['ignore', 'ignore', 'inherit'] },
     );

@@ -10,7 +10,7 @@ await World.join({}, async (world) => {
   world.onEvent((event) => {
     if (event.kind === 'lost') console.log(`${world.rank}: lost ${event.lost}: ${event.why}`);
   });
-  const { round, agree } = await checkedRounds(world, 10_000);
+  const { round, agree } = await checkedRounds(world, Number(process.argv[3] ?? 10_000));
   let left = Number(process.argv[2]);
   /** The ranks that came, and those that admitted them, have to agree on the next round: that of those who were never out. */
   let cameBack = false;

@@ -1,7 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { ArgumentError, DisposedError, UnavailableError } from '../../../src/base/errors.js';
 import {
-  type EngineOptions,
   FabricError,
   listProviders,
   PeerLostError,
@@ -10,197 +9,13 @@ import {
 } from '../../../src/net/fabric/index.js';
 import { decodeRegion, encodeRegion } from '../../../src/net/fabric/libfabric/address.js';
 import { describeOver, needing } from '../../needs.js';
+import { bytesOf, closeEngines, operations, pair, until } from './operations.js';
 
 const all = ['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'] as const;
-const open: TransferEngine[] = [];
-afterEach(async () => {
-  for (const engine of open.splice(0)) await engine.close();
-});
-
-/** Two engines of this process that know each other, each with a region of `bytes`; this thread drives both. */
-async function pair(options: EngineOptions, bytes = 1 << 16) {
-  const provider = options.provider ?? 'tcp;ofi_rxm';
-  const full: EngineOptions = {
-    devices: provider === 'shm' ? [] : ['lo'],
-    timeoutMs: 20_000,
-    thread: 'caller',
-    ...options,
-    provider,
-  };
-  const [a, b] = [await TransferEngine.open(full), await TransferEngine.open(full)];
-  open.push(a, b);
-  const [source, target] = [a.allocate(bytes), b.allocate(bytes)];
-  const [toB, toA] = [a.addPeer(b.address, 'b'), b.addPeer(a.address, 'a')];
-  const remote = a.remote(toB, target.descriptor);
-  // This thread drives both: where a's call waits for room, b has to make progress.
-  if (full.thread === 'caller') a.driver.pause = () => b.poll() && false;
-  return { a, b, source, target, toB, toA, remote };
-}
-
-function until(engines: readonly TransferEngine[], holds: () => boolean): void {
-  const end = performance.now() + 20_000;
-  while (!holds()) {
-    for (const engine of engines) engine.poll();
-    if (performance.now() > end) throw new Error(`not within 20 s: ${holds}`);
-  }
-}
-
-const bytesOf = (region: { buffer: ArrayBuffer }) => new Uint8Array(region.buffer);
+afterEach(closeEngines);
 
 describeOver(all, 'operations on %s', (provider) => {
-  it('write the slice that was named, and nothing beside it', async () => {
-    const { a, b, source, target, remote } = await pair({ provider });
-    bytesOf(source).forEach((_, i, bytes) => {
-      bytes[i] = i * 7 + 1;
-    });
-    const counter = a.counter();
-    const write = { source, sourceOffset: 100, target: remote, targetOffset: 5000, bytes: 30_000, counter };
-    a.write({ ...write, immediate: 3 });
-    until([a, b], () => counter.reached(1) && b.immediate(3).landed === 1);
-    const got = bytesOf(target);
-    expect(Buffer.compare(got.subarray(5000, 35_000), bytesOf(source).subarray(100, 30_100))).toBe(0);
-    expect(got.subarray(0, 5000).every((byte) => byte === 0)).toBe(true);
-    expect(got.subarray(35_000).every((byte) => byte === 0)).toBe(true);
-  });
-
-  it('count immediates that arrive before anybody asks, over the whole 32-bit range', async () => {
-    const { a, b, source, remote } = await pair({ provider });
-    const counter = a.counter();
-    const tags = [0, 1, 2 ** 31 - 1, 2 ** 31, 2 ** 32 - 1];
-    for (const immediate of [...tags, ...tags, 0]) {
-      a.write({ source, sourceOffset: 0, target: remote, targetOffset: 0, bytes: 8, immediate, counter });
-    }
-    until([a, b], () => counter.reached(11) && b.immediate(0).landed === 3);
-    expect(tags.map((tag) => b.immediate(tag).landed)).toEqual([3, 2, 2, 2, 2]);
-    expect(b.immediate(0).take(2)).toBe(true);
-    expect(b.immediate(0).take(2)).toBe(false);
-    expect(b.immediate(0).landed).toBe(1);
-    expect(b.immediate(12345).landed).toBe(0);
-  });
-
-  // The queue of a peer, and with 4096 also the tickets of all operations.
-  it.each([8, 4096])(
-    'wait for room among %i instead of overflowing, and miss no completion',
-    async (queue) => {
-      const { a, b, source, remote } = await pair({ provider, queue });
-      const counter = a.counter();
-      const write = {
-        source,
-        sourceOffset: 0,
-        target: remote,
-        targetOffset: 0,
-        bytes: 64,
-        immediate: 9,
-        counter,
-      };
-      let most = 0;
-      for (let i = 0; i < 6000; i++) {
-        a.write(write);
-        most = Math.max(most, a.underway);
-      }
-      until([a, b], () => counter.reached(6000) && b.immediate(9).landed === 6000);
-      expect(most).toBeLessThanOrEqual(queue);
-      expect(counter.failed).toBe(0);
-      expect(a.underway).toBe(0);
-    },
-  );
-
-  it('page, scatter and meet at barriers', async () => {
-    const { a, b, source, target, remote } = await pair({ provider });
-    const c = await TransferEngine.open({
-      provider,
-      devices: provider === 'shm' ? [] : ['lo'],
-      thread: 'caller',
-      timeoutMs: 20_000,
-    });
-    open.push(c);
-    const targetC = c.allocate(1 << 16);
-    const group = a.group([remote, a.remote(a.addPeer(c.address, 'c'), targetC.descriptor)]);
-    bytesOf(source).forEach((_, i, bytes) => {
-      bytes[i] = i >> 8;
-    });
-    const counter = a.counter();
-    const pages = Array.from({ length: 200 }, (_, i) => i);
-    a.paged({
-      source,
-      sourceOffsets: pages.map((page) => page * 256),
-      target: remote,
-      targetOffsets: pages.map((page) => (199 - page) * 256),
-      bytes: 256,
-      immediate: 1,
-      counter,
-    });
-    until([a, b, c], () => counter.reached(1) && b.immediate(1).landed === 200);
-    expect(pages.every((page) => bytesOf(target)[page * 256 + 255] === 199 - page)).toBe(true);
-
-    a.scatter({
-      source,
-      group,
-      sourceOffsets: [256 * 10, 256 * 20],
-      targetOffsets: [60_000, 50_000],
-      bytes: [100, 0],
-      immediate: 2,
-      counter,
-    });
-    a.barrier({ group, immediate: 4, counter });
-    until([a, b, c], () =>
-      [b, c].every((to) => to.immediate(2).landed === 1 && to.immediate(4).landed === 1),
-    );
-    until([a, b, c], () => counter.reached(3));
-    expect(bytesOf(target)[60_099]).toBe(10);
-    expect(bytesOf(target)[60_100]).toBe(0);
-    expect(bytesOf(targetC).every((byte) => byte === 0)).toBe(true);
-    expect(counter.error).toBeNull();
-  });
-
-  it('cut writes up over several rails and count each once', async () => {
-    const { a, b, source, target, remote } = await pair({ provider, rails: 3, shard: 'bytes' });
-    bytesOf(source).forEach((_, i, bytes) => {
-      bytes[i] = i * 11 + (i >> 8);
-    });
-    const counter = a.counter();
-    for (const bytes of [65_536, 100, 1]) {
-      a.write({ source, sourceOffset: 0, target: remote, targetOffset: 0, bytes, immediate: 8, counter });
-    }
-    until([a, b], () => counter.reached(3) && b.immediate(8).landed === 3);
-    expect(Buffer.compare(bytesOf(source), bytesOf(target))).toBe(0);
-    expect(counter.completed).toBe(3);
-  });
-
-  it('use one rail a peer when sharding by peer', async () => {
-    const { a, b, source, remote } = await pair({ provider, rails: 2 });
-    const counter = a.counter();
-    a.write({ source, sourceOffset: 0, target: remote, targetOffset: 0, bytes: 4096, immediate: 8, counter });
-    until([a, b], () => counter.reached(1) && b.immediate(8).landed === 1);
-    expect(a.devices).toHaveLength(2);
-  });
-});
-
-describeOver(all, 'a peer that was lost on %s', (provider) => {
-  it('can be removed and added anew, and late arrivals of before do no harm', async () => {
-    const { a, b, source, target, toB, remote } = await pair({ provider, timeoutMs: 300 });
-    const lost = a.counter();
-    const write = { source, sourceOffset: 0, targetOffset: 0, bytes: 4096 };
-    for (let i = 0; i < 5; i++) a.write({ ...write, target: remote, immediate: 1, counter: lost });
-    // Nobody polls b: to a, it has stopped.
-    until([a], () => lost.reached(5));
-    expect(lost.failed).toBe(5);
-    expect(toB.lost).toBe(true);
-    a.removePeer(toB);
-    const again = a.remote(a.addPeer(b.address, 'b again'), target.descriptor);
-    const counter = a.counter();
-    bytesOf(source).fill(5);
-    // A deadline runs from the call, and b has to answer within it: poll both as soon as there is one.
-    for (let i = 0; i < 5; i++) a.write({ ...write, target: again, immediate: 2, counter });
-    until([a, b], () => counter.reached(5) && b.immediate(2).landed === 5);
-    expect(counter.error).toBeNull();
-    expect(
-      bytesOf(target)
-        .subarray(0, 4096)
-        .every((byte) => byte === 5),
-    ).toBe(true);
-    expect(a.underway).toBe(0);
-  });
+  it.each(Object.entries(operations))('%s', (_, run) => run({ provider }));
 });
 
 describe('waiting', needing('tcp;ofi_rxm'), () => {
