@@ -25,6 +25,8 @@ export interface Command {
   readonly lines: readonly string[];
   /** Resolves once it has printed a line like this, from now on. */
   prints(pattern: RegExp): Promise<void>;
+  /** Likewise, also where it has printed one before. */
+  hasPrinted(pattern: RegExp): Promise<void>;
   /** Resolves with its exit code; null where its machine went first. */
   readonly ended: Promise<number | null>;
 }
@@ -141,7 +143,10 @@ class Machine {
         });
         void ended.then((code) => reject(new Error(`ended with ${code}:\n${lines.join('\n')}`)));
       });
-    return { lines, prints, ended };
+    const hasPrinted = async (pattern: RegExp) => {
+      if (!lines.some((line) => pattern.test(line))) await prints(pattern);
+    };
+    return { lines, prints, hasPrinted, ended };
   }
 
   /** Stops its clock and all that it does, or lets it go on. */

@@ -4,26 +4,97 @@
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { needing } from '../needs.js';
+import { operations } from '../net/fabric/operations.js';
 import { launchersAt } from '../net/world/environments.js';
+import { EtcdServer } from '../net/world/etcd/server.js';
 import { requireAllRight } from '../suite/nodes-over.js';
 import { transpiled } from '../tree.js';
-import { type Command, Machines } from './machine.js';
+import { type Command, Machines, outside } from './machine.js';
+import type { Step } from './programs/several.js';
 
 /** The machines are emulated, and slower by a factor of ten or more. */
 const timeout = 400_000;
 
-/** Over verbs all cases; over tcp, by which processes of one machine run them, a few. */
-const networks = [
-  ['verbs;ofi_rxm', 'rxe0', ''],
-  ['tcp;ofi_rxm', 'eth0', 'bf16'],
-] as const;
+const known = { HEDDLE_DEVICE: 'sim', HEDDLE_SECRET: 'known to both machines' };
+const place = 'net/world/programs/place';
 
-describe('two virtual machines', { timeout, ...needing('machines') }, () => {
+/** Two ranks, one a machine, which say where they are. `port`: each world has its own. */
+const meeting = (n: number, port: number, own: Readonly<Record<string, string>>): Step => ({
+  ...{ program: place, args: ['15000'] },
+  variables: {
+    ...known,
+    HEDDLE_RANK: `${n}`,
+    HEDDLE_WORLD: '2',
+    HEDDLE_ADDRESS: `10.99.0.1:${port}`,
+    ...own,
+  },
+});
+
+/** The part of a machine in a world of four ranks. */
+const partOf = (n: number) => ({
+  ...{ ...known, HEDDLE_RANK: `${2 * n}`, HEDDLE_WORLD: '4', HEDDLE_RANKS_HERE: '2' },
+  HEDDLE_ADDRESS: '10.99.0.1:29500',
+});
+
+const launchers = Object.entries(launchersAt('10.99.0.1'));
+const [strange, none] = ['known to machine 1 alone', ''];
+
+/** What processes of both machines do one after the other, by name. `etcd`: where that listens. */
+const stepsOf = (etcd: string): Readonly<Record<string, (n: number) => Step>> => ({
+  ...Object.fromEntries(
+    launchers.map(([name, variables], i) => [
+      name,
+      (n): Step => ({ program: place, variables: { ...known, ...variables(n, 29_500 + i) } }),
+    ]),
+  ),
+  'in etcd': (n) => meeting(n, 0, { HEDDLE_RENDEZVOUS: etcd, HEDDLE_WORLD_ID: 'one' }),
+  'with another secret': (n) => meeting(n, 29_510, n === 0 ? {} : { HEDDLE_SECRET: strange }),
+  'without a secret': (n) => meeting(n, 29_511, { HEDDLE_SECRET: none }),
+  'in etcd, with another secret': (n) =>
+    meeting(n, 0, {
+      ...{ HEDDLE_RENDEZVOUS: etcd, HEDDLE_WORLD_ID: 'two' },
+      ...(n === 1 && { HEDDLE_SECRET: strange }),
+    }),
+  engines: (n) => ({ program: 'machines/programs/engines', variables: partOf(n) }),
+  // Over verbs all cases; over tcp, by which processes of one machine run them, a few.
+  'verbs;ofi_rxm': (n) => rounds(n, 'verbs;ofi_rxm', 'rxe0'),
+  'tcp;ofi_rxm': (n) => rounds(n, 'tcp;ofi_rxm', 'eth0', 'bf16'),
+});
+
+const rounds = (n: number, ...args: readonly string[]): Step => ({
+  program: 'suite/programs/nodes-rank',
+  ...{ args, variables: partOf(n) },
+});
+
+describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, () => {
   let machines: Machines;
+  let etcd: EtcdServer;
+  let names: readonly string[];
+  let several: readonly Command[];
   beforeAll(async () => {
-    machines = await Machines.boot();
+    [machines, etcd] = await Promise.all([Machines.boot(), EtcdServer.start()]);
+    const steps = stepsOf(`etcd://${outside}:${etcd.port}/heddle`);
+    names = Object.keys(steps);
+    several = [0, 1].map((n) =>
+      run(n, 'machines/programs/several', {
+        STEPS: JSON.stringify(Object.values(steps).map((of) => of(n))),
+      }),
+    );
   }, timeout);
-  afterAll(() => machines.end());
+  afterAll(async () => {
+    await machines.end();
+    await etcd.end();
+  });
+
+  /** What both machines have printed in a step, by lines, once it is over. */
+  async function said(name: string): Promise<readonly (readonly string[])[]> {
+    const n = names.indexOf(name);
+    await Promise.all(several.map((command) => command.hasPrinted(new RegExp(`^end of ${n}$`))));
+    return several.map(({ lines }) => {
+      const start = n === 0 ? 0 : lines.indexOf(`end of ${n - 1}`) + 1;
+      return lines.slice(start, lines.indexOf(`end of ${n}`));
+    });
+  }
 
   /** Runs a program of the tests in a machine. */
   function run(n: number, program: string, variables: Readonly<Record<string, string>>): Command {
@@ -34,37 +105,56 @@ describe('two virtual machines', { timeout, ...needing('machines') }, () => {
 
   /** Starts this machine's part of a world of four ranks. */
   const start = (n: number, program: string, variables: Readonly<Record<string, string>> = {}): Command =>
-    run(n, program, {
-      ...{ HEDDLE_RANK: `${2 * n}`, HEDDLE_WORLD: '4', HEDDLE_RANKS_HERE: '2', HEDDLE_DEVICE: 'sim' },
-      ...{ HEDDLE_ADDRESS: '10.99.0.1:29500', HEDDLE_SECRET: 'known to both machines' },
-      ...variables,
-    });
+    run(n, program, { ...partOf(n), ...variables });
 
-  it('meet by the variables of launchers', async () => {
-    for (const [name, variables] of Object.entries(launchersAt('10.99.0.1'))) {
-      const own = { HEDDLE_DEVICE: 'sim', HEDDLE_SECRET: 'known to both machines' };
-      const ranks = [0, 1].map((rank) =>
-        run(rank, 'net/world/programs/place', { ...own, ...variables(rank, 29500) }),
-      );
-      await Promise.all(ranks.map(({ ended }) => ended));
-      const said = ranks.map(({ lines }) => lines.join('\n'));
-      const met = ['rank 0', 'rank 1'];
-      expect(said, name).toEqual([0, 1].map((rank) => JSON.stringify({ rank, ranks: 2, nodes: 2, met })));
-    }
+  it.each([...launchers.map(([name]) => name), 'in etcd'])('meet: %s', async (name) => {
+    const met = ['rank 0', 'rank 1'];
+    expect(await said(name)).toEqual(
+      [0, 1].map((rank) => [JSON.stringify({ rank, ranks: 2, nodes: 2, met })]),
+    );
   });
 
-  it.each(networks)(
-    'over %s: rounds of hybrid bring the same bits as the reference',
-    async (provider, nic, wanted) => {
-      const program = `suite/programs/nodes-rank '${provider}' ${nic} ${wanted}`;
-      const parts = [0, 1].map((n) => start(n, program));
-      const codes = await Promise.all(parts.map(({ ended }) => ended));
-      const lines = parts.flatMap(({ lines }) => lines);
-      const out = lines.filter((line) => line.startsWith('{')).join('\n');
-      requireAllRight(out, provider, 4, 2, lines.join('\n'), wanted);
-      expect(codes).toEqual([0, 0]);
-    },
-  );
+  it('refuse a rank that knows another secret, or none', async () => {
+    const [, stranger] = await said('with another secret');
+    expect(stranger).toEqual([
+      expect.stringMatching(/^failed: rank 1 cannot join .*its secret is another one/),
+    ]);
+    for (const lines of await said('without a secret'))
+      expect(lines).toEqual([expect.stringMatching(/^failed: HEDDLE_SECRET is undefined; it must be set/)]);
+    const inEtcd = (await said('in etcd, with another secret')).flat().join('\n');
+    expect(inEtcd).toContain('was begun with another secret');
+    expect(inEtcd).not.toContain('"met"');
+  });
+
+  it('run engines over verbs: all operations, and two NICs each with shard peer and bytes', async () => {
+    const lines = (await said('engines')).flat();
+    const checked = lines.filter((line) => line.startsWith('{')).map((line) => JSON.parse(line));
+    for (const shard of ['peer', 'bytes'])
+      for (const rank of [0, 1, 2, 3])
+        expect(checked).toContainEqual({ rank, shard, bytesChecked: 3 * 4 * 10_000 });
+    expect(lines.filter((line) => !line.startsWith('{'))).toEqual(Object.keys(operations));
+  });
+
+  it.each([
+    ['verbs;ofi_rxm', ''],
+    ['tcp;ofi_rxm', 'bf16'],
+  ] as const)('over %s: rounds of hybrid bring the same bits as the reference', async (provider, wanted) => {
+    const lines = (await said(provider)).flat();
+    const out = lines.filter((line) => line.startsWith('{')).join('\n');
+    requireAllRight(out, provider, 4, 2, lines.join('\n'), wanted);
+  });
+
+  it('run a world of their own each by heddle run', async () => {
+    const heddle = `${process.execPath} ${transpiled('src/cli/main.ts')}`;
+    const command = `${heddle} run -n 2 --nodes 2 --device sim --no-prefix ${transpiled(`test/${place}.ts`)}`;
+    const ran = [0, 1].map((n) => machines.at(n).run(command));
+    await Promise.all(ran.map(({ ended }) => ended));
+    const met = ['rank 0', 'rank 1'];
+    for (const { lines } of ran)
+      expect(lines.map((line) => JSON.parse(line)).sort((a, b) => a.rank - b.rank)).toEqual(
+        [0, 1].map((rank) => ({ rank, ranks: 2, nodes: 2, met })),
+      );
+  });
 
   /** Does something to machine `n`, and waits until it is done. */
   async function inMachine(n: number, command: string): Promise<void> {
