@@ -21,6 +21,8 @@ const waitMs = 20_000;
 const draw = random(seed);
 await transpile();
 const [machines, etcd] = await Promise.all([Machines.boot(), EtcdServer.start()]);
+/** The group of control of a machine's ranks. */
+const cgroup = '/sys/fs/cgroup/ranks';
 const ranksOf = (n: number) => `${2 * n},${2 * n + 1}`;
 let starts = 0;
 let worlds = 0;
@@ -35,7 +37,8 @@ function start(n: number, again: boolean): Command {
   };
   const said = Object.entries(variables).map(([name, value]) => `${name}='${value}'`);
   const program = `${process.execPath} ${transpiled('test/machines/programs/survive.ts')} 0 ${waitMs}`;
-  return machines.at(n).run(`${said.join(' ')} ${program}`);
+  const within = `mkdir -p ${cgroup}; echo $$ >${cgroup}/cgroup.procs`;
+  return machines.at(n).run(`${within}; ${said.join(' ')} exec ${program}`);
 }
 
 async function inMachine(n: number, command: string): Promise<void> {
@@ -74,12 +77,9 @@ const faults: readonly Fault[] = [
     mend: (n) => machines.boot(n),
   },
   {
-    ...{ name: 'memory runs out', loses: true, ends: true, mend: nothing },
-    begin: (n) =>
-      inMachine(
-        n,
-        'mkdir -p /sys/fs/cgroup/small; cd /sys/fs/cgroup/small; pgrep -f survive >cgroup.procs; echo 20M >memory.max; echo 1 >memory.reclaim; true',
-      ),
+    ...{ name: 'memory runs out', loses: true, ends: true },
+    begin: (n) => inMachine(n, `echo 20M >${cgroup}/memory.max`),
+    mend: (n) => inMachine(n, `echo max >${cgroup}/memory.max`),
   },
   {
     ...{ name: 'link down and up', loses: true },
