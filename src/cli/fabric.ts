@@ -1,5 +1,11 @@
 import { type Column, textTable } from '../base/table.js';
-import { type FabricDevice, listProviders, type ProviderReport, providers } from '../net/fabric/index.js';
+import {
+  type FabricDevice,
+  listNics,
+  listProviders,
+  type ProviderReport,
+  providers,
+} from '../net/fabric/index.js';
 import { benchFabric, type FabricBenchReport } from '../tools/bench/index.js';
 import type { Command } from './commander.js';
 import { choice, numberIn, times } from './options.js';
@@ -72,10 +78,12 @@ const deviceColumns: readonly Column<FabricDevice>[] = [
   { head: 'GPU memory', kind: 'name', cell: ({ gpuMemory }) => (gpuMemory ? 'claimed' : 'staged') },
 ];
 
-function listText(reports: readonly ProviderReport[]): string {
+export function listText(reports: readonly ProviderReport[], nics = listNics()): string {
   const devices = reports.flatMap((report) => report.devices);
   const lacking = reports.filter(({ missing }) => missing !== null);
   const lines = lacking.map(({ provider, missing }) => `${provider}: ${missing}`);
+  const soft = nics.filter(({ detail }) => detail.startsWith('soft-RoCE'));
+  lines.push(...soft.map(({ name, detail }) => `${name}: ${detail}`));
   return [textTable(deviceColumns, devices), '', ...lines].join('\n').trimEnd();
 }
 

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { Command } from '../../src/cli/commander.js';
 import { register, render } from '../../src/cli/doctor.js';
+import { listText } from '../../src/cli/fabric.js';
 import { listNics } from '../../src/net/fabric/index.js';
 import { libfabric } from '../../src/net/fabric/libfabric/bindings.js';
 import { isUp } from '../../src/net/fabric/libfabric/nics.js';
@@ -223,6 +224,9 @@ describe('network interfaces', () => {
     put('class/infiniband/mlx5_0/ports/1/link_layer', 'InfiniBand\n');
     put('class/infiniband/mlx5_1/ports/1/state', '1: DOWN\n');
     put('class/infiniband/mlx5_1/ports/2/state', '4: ACTIVE\n');
+    put('class/infiniband/rxe0/ports/1/state', '4: ACTIVE\n');
+    put('class/infiniband/rxe0/ports/1/rate', '2.5 Gb/sec (1X SDR)\n');
+    put('class/infiniband/rxe0/parent', 'eth0\n');
     put('class/net/eth0/operstate', 'up\n');
     put('class/net/eth0/speed', '25000\n');
     put('class/net/eth0/device/vendor', '0x15b3\n');
@@ -232,6 +236,10 @@ describe('network interfaces', () => {
       { name: 'mlx5_1', kind: 'rdma', up: false, detail: '', place: null },
       { name: 'mlx5_1:2', kind: 'rdma', up: true, detail: '', place: null },
       {
+        ...{ name: 'rxe0', kind: 'rdma', up: true, place: null },
+        detail: expect.stringMatching(/^soft-RoCE on eth0: .*no measure of speed; .* dma-buf$/),
+      },
+      {
         name: 'eth0',
         kind: 'net',
         up: true,
@@ -239,6 +247,8 @@ describe('network interfaces', () => {
         place: join(realpathSync(root), 'class/net/eth0/device'),
       },
     ]);
+    expect(listText([], listNics(root))).toMatch(/^rxe0: soft-RoCE on eth0: .*no measure of speed/m);
+    expect(examineNics(listNics(root), []).detail).toContain('rxe0 up, soft-RoCE on eth0');
     // As libfabric calls them; it knows some that the system does not.
     const all = ['mlx5_0', 'mlx5_0-rdm', 'mlx5_1', 'mlx5_2', 'eth0', 'lo'];
     const up = (verbs: string[] | null) => all.filter((name) => isUp(name, root, verbs));

@@ -72,7 +72,10 @@ function rdmaDevices(folder: string): readonly Nic[] {
       const at = join(folder, device, 'ports', port);
       // The file reads, for example, '4: ACTIVE'.
       const up = /ACTIVE/.test(text(at, 'state'));
-      const detail = [text(at, 'link_layer'), text(at, 'rate')].filter(Boolean).join(' ');
+      const under = text(join(folder, device), 'parent');
+      const detail = under
+        ? `soft-RoCE on ${under}: RDMA in software, no measure of speed; a GPU's memory takes a NIC in hardware, by dma-buf`
+        : [text(at, 'link_layer'), text(at, 'rate')].filter(Boolean).join(' ');
       const name = port === '1' ? device : `${device}:${port}`;
       return { name, kind: 'rdma', up, detail, place: placeOf(join(folder, device, 'device')) };
     }),
