@@ -71,6 +71,7 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
   let etcd: EtcdServer;
   let names: readonly string[];
   let several: readonly Command[];
+  let launched: readonly Command[];
   beforeAll(async () => {
     [machines, etcd] = await Promise.all([Machines.boot(), EtcdServer.start()]);
     const steps = stepsOf(`etcd://${outside}:${etcd.port}/heddle`);
@@ -80,6 +81,9 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
         STEPS: JSON.stringify(Object.values(steps).map((of) => of(n))),
       }),
     );
+    const heddle = `${process.execPath} ${transpiled('src/cli/main.ts')}`;
+    const command = `${heddle} run -n 2 --nodes 2 --device sim --no-prefix ${transpiled(`test/${place}.ts`)}`;
+    launched = [0, 1].map((n) => machines.at(n).run(command));
   }, timeout);
   afterAll(async () => {
     await machines.end();
@@ -145,12 +149,9 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
   });
 
   it('run a world of their own each by heddle run', async () => {
-    const heddle = `${process.execPath} ${transpiled('src/cli/main.ts')}`;
-    const command = `${heddle} run -n 2 --nodes 2 --device sim --no-prefix ${transpiled(`test/${place}.ts`)}`;
-    const ran = [0, 1].map((n) => machines.at(n).run(command));
-    await Promise.all(ran.map(({ ended }) => ended));
+    await Promise.all(launched.map(({ ended }) => ended));
     const met = ['rank 0', 'rank 1'];
-    for (const { lines } of ran)
+    for (const { lines } of launched)
       expect(lines.map((line) => JSON.parse(line)).sort((a, b) => a.rank - b.rank)).toEqual(
         [0, 1].map((rank) => ({ rank, ranks: 2, nodes: 2, met })),
       );
