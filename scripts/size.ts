@@ -19,7 +19,7 @@ const ceilings = {
   moe: 19_000,
   verify: 7_010,
   tools: 8_630,
-  cli: 2_810,
+  cli: 2_820,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 81_790 },
+  { name: 'src', files: sources('src'), ceiling: 81_810 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_630 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_650 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_860 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 34_320 },
+  ...{ name: 'docs and README', ceiling: 34_610 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
