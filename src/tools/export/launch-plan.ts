@@ -55,9 +55,9 @@ export interface LaunchPlan {
   readonly planned?: Readonly<Record<string, PlannedTensor>>;
   /** Four words; the first is 0, or what a wait was doing that gave up. Then the rank that did not come, the epoch, the block. */
   readonly failure: PlacedTensor & { readonly operations: Readonly<Record<string, number>> };
-  /** Of a layer with masks: four words with a bit for each rank that rounds leave out. */
+  /** Four words with a bit for each rank that rounds leave out, where a layer has masks. */
   readonly masked?: PlacedTensor;
-  /** Of a layer that counts waits: [phase][round][peer], 64 bits of nanoseconds; and of each round its number and its layer. */
+  /** [phase][round][peer], 64 bits of nanoseconds, and of each round its number and its layer, where waits are counted. */
   readonly waits?: { readonly waited: PlacedTensor; readonly waiters: PlacedTensor };
   readonly rules: readonly string[];
 }
