@@ -40,7 +40,7 @@ const parts: readonly Part[] = [
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_860 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 34_610 },
+  ...{ name: 'docs and README', ceiling: 34_680 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
