@@ -20,14 +20,19 @@ describe('a CUDA program', needing('nvcc'), () => {
 
   beforeAll(() => {
     mkdirSync(temporary);
-    const options = ['-arch=sm_90', '-lineinfo', '-cudart', 'shared', '--compress-mode=none'];
-    execFileSync(cudaTool('nvcc')!, [...options, source, '-o', program]);
+    build(source, program);
   }, 120_000);
 
-  function check(name: string, ...options: readonly string[]) {
+  function build(from: string, to: string, ...more: readonly string[]): void {
+    const options = ['-arch=sm_90', '-lineinfo', '-cudart', 'shared', '--compress-mode=none', ...more];
+    execFileSync(cudaTool('nvcc')!, [...options, from, '-o', to]);
+  }
+
+  const check = (name: string, ...options: readonly string[]) => run([program, name], ...options);
+  function run(command: readonly string[], ...options: readonly string[]) {
     const main = transpiled(join(root, 'src/cli/main.ts'));
     const env = { ...process.env, HEDDLE_CACHE: join(folder, 'cache'), TMPDIR: temporary };
-    const args = [main, 'check', '--seeds', '4', ...options, '--', program, name];
+    const args = [main, 'check', '--seeds', '4', ...options, '--', ...command];
     const { status, stdout } = spawnSync(process.execPath, args, { encoding: 'utf8', env, timeout: 100_000 });
     return { status, stdout };
   }
@@ -46,21 +51,21 @@ describe('a CUDA program', needing('nvcc'), () => {
     expect(status).toBe(1);
   });
 
-  test('gives work to two devices in the order of events', () => {
-    const { status, stdout } = check('events');
-    expect(stdout).toContain('no finding');
-    expect(status).toBe(0);
-  });
-
-  test('lacks cudaStreamWaitEvent between two devices: the copy and the kernel race', () => {
-    const { status, stdout } = check('no-event');
-    expect(stdout).toContain('a copy or fill');
-    expect(stdout).toContain(`programs.cu:${lineOf('doubled')}:`);
+  test('of two devices lacks an event: the finding is that of docs/programs.md; with it the program is clean', () => {
+    const example = join(root, 'examples/programs/exchange.cu');
+    const [without, mended] = [join(folder, 'exchange'), join(folder, 'mended')];
+    build(example, without);
+    build(example, mended, '-DMENDED');
+    const { status, stdout } = run([without], '--seeds', '10');
+    const page = readFileSync(join(root, 'docs/programs.md'), 'utf8');
+    const [finding] = stdout.slice(stdout.indexOf('Data race')).split('\n\n');
+    expect(page.replace(/\s+/g, ' ')).toContain(finding!.replace(/\s+/g, ' '));
     expect(status).toBe(1);
-  });
-
-  test('finds one device where it is told of one', () => {
-    expect(check('events', '--gpus', '1').stdout).toContain('the program ended with exit code 1');
+    expect(run([mended])).toMatchObject({ status: 0, stdout: expect.stringContaining('no finding') });
+    const alone = run([mended], '--gpus', '1', '--json');
+    expect(JSON.parse(alone.stdout).findings[0].message).toContain(
+      'cudaSetDevice(1): invalid device ordinal',
+    );
   });
 
   test('calls what is not there: it is refused, and named once', () => {

@@ -19,8 +19,6 @@ __global__ void sum(const int *in, int *out, int synchronised) {
   *out = scale * total;
 }
 
-__global__ void twice(int *at) { at[threadIdx.x] *= 2; } // doubled
-
 __global__ void endless(volatile int *flag) {
   while (*flag == 0) {}
 }
@@ -43,39 +41,10 @@ static int one(int synchronised) {
   return cudaGetLastError() == cudaSuccess ? 0 : 1;
 }
 
-// The second device doubles what the first has sent.
-static int two(int waits) {
-  int host[N], *there, *here, devices;
-  for (int i = 0; i < N; i++) host[i] = i;
-  cudaStream_t first, second;
-  cudaEvent_t sent;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < 2) return 1;
-  cudaMalloc(&here, BYTES);
-  cudaStreamCreate(&first);
-  cudaEventCreateWithFlags(&sent, cudaEventDisableTiming);
-  cudaMemcpy(here, host, BYTES, cudaMemcpyHostToDevice);
-  cudaSetDevice(1);
-  cudaDeviceEnablePeerAccess(0, 0);
-  cudaMalloc(&there, BYTES);
-  cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking);
-  cudaSetDevice(0);
-  cudaMemcpyPeerAsync(there, 1, here, 0, BYTES, first);
-  cudaEventRecord(sent, first);
-  cudaSetDevice(1);
-  if (waits) cudaStreamWaitEvent(second, sent, 0);
-  twice<<<1, N, 0, second>>>(there);
-  cudaMemcpyAsync(host, there, BYTES, cudaMemcpyDeviceToHost, second);
-  cudaStreamSynchronize(second);
-  if (waits && (host[N - 1] != 2 * (N - 1) || cudaEventQuery(sent) != cudaSuccess)) return 1;
-  return 0;
-}
-
 int main(int argc, char **argv) {
   const char *name = argc > 1 ? argv[1] : "";
   if (!strcmp(name, "clean")) return one(1);
   if (!strcmp(name, "no-barrier")) return one(0);
-  if (!strcmp(name, "events")) return two(1);
-  if (!strcmp(name, "no-event")) return two(0);
   if (!strcmp(name, "managed")) {
     int *at;
     cudaError_t error = cudaMallocManaged(&at, BYTES);

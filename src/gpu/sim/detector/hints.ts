@@ -456,6 +456,8 @@ function missingEdge(first: Side, second: Side, writtenBefore: boolean): Said {
     : `Either the load comes too early, or the ${verb(second.meta)} overwrites what ${reader} still needs: ${edge}`;
 }
 
+/** A copy or fill that a host has enqueued. */
+const isOfStream = ({ block: { launch, owner } }: Actor): boolean => launch === null && !owner.ofHost;
 const isNetwork = ({ block }: Actor): boolean => block.launch?.kernel === theNetwork;
 
 function edgeBetween(a: Actor, b: Actor): string {
@@ -464,6 +466,12 @@ function edgeBetween(a: Actor, b: Actor): string {
     return 'the network is done there only for who acquires a signal behind it, or hears its tag, and nothing leads on from that.';
   if (isNetwork(b))
     return 'the network may read and write there from when it was asked to, and nothing orders the first access before that.';
+  if (from.rank !== to.rank && (isOfStream(a) || isOfStream(b))) {
+    return (
+      `nothing leads from stream ${from.owner.id} of rank ${from.rank} to stream ${to.owner.id} of rank ${to.rank}: record an ` +
+      'event after the first and let the other stream wait for it, or let a host wait in between.'
+    );
+  }
   if (from.rank !== to.rank) {
     return (
       `no release → acquire at sys scope leads from rank ${from.rank}, after the first access, ` +
