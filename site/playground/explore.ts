@@ -1,20 +1,24 @@
-/** What Check does: makes the program of a text, runs schedules until one shows a mistake, and tells that one. */
+/** What Check does: makes the program of a text, runs schedules until one shows a mistake, and tells the causes of what that one shows. */
 
 import {
   type Finding,
-  formatFinding,
   isPtx,
   type KernelModule,
+  type SimMachine,
   type Step,
   stepsOf,
   Trace,
 } from '../../src/gpu/sim/index.js';
 import { type IrModule, KernelError, PtxError, printCuda } from '../../src/lang/index.js';
-import { type Program, programOf, runProgram } from '../../test/gpu/sim/gallery/program.js';
+import { type Cause, causesOf, formatCause } from '../../src/verify/check/causes.js';
+import { type Program, programOf, runOn, runProgram } from '../../test/gpu/sim/gallery/program.js';
 import { eraseTypes } from './erase.js';
 
+/** A cause, with all that it explains. */
 export interface FoundMistake {
   readonly kind: Finding['kind'];
+  /** Whether GPUs order it today. */
+  readonly byTheLetter: boolean;
   /** As `heddle check` prints it. */
   readonly text: string;
   /** The lines that it points to, from 1. */
@@ -38,6 +42,8 @@ export interface Outcome {
 /** So many schedules are tried, and none begins after so many milliseconds. */
 const mostSchedules = 200;
 const longest = 1500;
+/** So many try what mends a mistake. */
+const trials = 8;
 /** A page shows no more of one schedule. */
 const mostSteps = 5000;
 
@@ -78,13 +84,21 @@ async function traced(program: Program, seed: Seed) {
   const { findings } = await runProgram(program, { ...seed, watch: trace.watch });
   const steps = trace.steps.slice(0, mostSteps);
   const order = findings.toSorted((a, b) => telling(b) - telling(a));
-  const mistakes = order.map((finding) => ({
-    kind: finding.kind,
-    text: formatFinding(finding),
-    lines: linesOf(finding),
-    steps: stepsOf(finding, steps),
+  const mistakes = (await causesIn(program, order)).map((cause) => ({
+    kind: cause.findings[0]!.kind,
+    byTheLetter: cause.rules.length > 0,
+    text: formatCause(cause),
+    lines: [...new Set(cause.findings.flatMap(linesOf))],
+    steps: stepsOf(cause.findings[0]!, steps),
   }));
   return { findings: mistakes, schedule: seed.seed, steps };
+}
+
+function causesIn(program: Program, findings: readonly Finding[]): Promise<readonly Cause[]> {
+  const name = findings[0]?.configuration ?? '';
+  const configuration = { name, ranks: program.ranks, run: (machine: SimMachine) => runOn(program, machine) };
+  const seeds = Array.from({ length: trials }, (_, n) => seedOf(n).seed);
+  return causesOf(findings, [configuration], seeds, []);
 }
 
 /** A race says more than what follows from it; of data, more than of the flag that should have guarded it. */

@@ -202,7 +202,11 @@ class Playground {
     const time = `${(milliseconds / 1000).toFixed(2)} s`;
     const tried = schedules === 1 ? 'the first schedule' : `schedule ${schedules}`;
     if (findings.length === 0) this.#say('clean', `Nothing found in ${schedules} schedules, ${time}.`);
-    else this.#say('wrong', `${titles[findings[0]!.kind]}: found in ${tried}, ${time}.`);
+    else {
+      const [{ byTheLetter, kind }] = findings as [FoundMistake];
+      const letter = byTheLetter ? ' by the letter of PTX, which GPUs order today' : '';
+      this.#say('wrong', `${titles[kind]}${letter}: found in ${tried}, ${time}.`);
+    }
     this.#findings.replaceChildren(
       ...findings.map((finding) =>
         html('button', { click: () => this.#point(finding, steps) }, finding.text),

@@ -38,6 +38,12 @@ describe('the playground', needing('chromium'), () => {
   const secondsOf = (text: string): number => Number(/([\d.]+) s\.$/.exec(text)![1]);
   const marked = (): Promise<string[]> => page.locator('.cm-line.pg-wrong').allTextContents();
 
+  test('a finding shows the mend that was tried', async () => {
+    await open('missing-acquire.ts');
+    const said = await page.locator('.pg-findings button').first().textContent();
+    expect(said).toContain("tried: with g.fence('sys') after missing-acquire.ts:");
+  });
+
   test.each(programs)('$file: found soon, with its lines, and silent once mended', async (shown) => {
     await open(shown.file);
     let found = await verdict();

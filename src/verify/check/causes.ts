@@ -124,18 +124,18 @@ class Trials {
         explain({ rules: [rule], mend: null }, await this.#run([...this.#assumed, rule], []));
       explain({ rules: open, mend: null }, withAll);
     }
-    const tried = new Set<string>();
-    for (const finding of left) {
-      if (!left.includes(finding)) continue;
-      for (const mend of mendsOf(finding)) {
-        if (!left.includes(finding)) break;
-        const key = JSON.stringify(mend);
-        if (tried.has(key)) continue;
-        tried.add(key);
-        await this.#try(mend, finding, findings, left, (words, back) =>
-          explain({ rules: [], mend: words }, back),
-        );
-      }
+    // Whatever one change mends is not mended by two.
+    for (const most of [1, mostTogether]) {
+      const tried = new Set<string>();
+      for (const finding of left)
+        for (const mend of mendsOf(finding)) {
+          const key = JSON.stringify(mend);
+          if (!left.includes(finding) || tried.has(key)) continue;
+          tried.add(key);
+          await this.#try(mend, most, finding, findings, left, (words, back) =>
+            explain({ rules: [], mend: words }, back),
+          );
+        }
     }
     return [
       ...causes,
@@ -149,6 +149,7 @@ class Trials {
    */
   async #try(
     mend: Mend,
+    most: number,
     finding: Finding,
     all: readonly Finding[],
     left: readonly Finding[],
@@ -173,7 +174,7 @@ class Trials {
         const other = next.find((one) =>
           together.every((has) => JSON.stringify(has.mend) !== JSON.stringify(one)),
         );
-        if (isWorse || trial.up > 0 || other === undefined || together.length === mostTogether) break;
+        if (isWorse || trial.up > 0 || other === undefined || together.length === most) break;
         together.push({ mend: other, up: 0 });
       }
     }

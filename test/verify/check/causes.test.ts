@@ -140,9 +140,9 @@ describe('causes of findings in PTX', needing('nvcc'), () => {
 });
 
 test.each([
-  ['release → relaxed', 'store', /^g\.fence\('sys'\) before .*ring\.ts:\d+:\d+$/],
+  ['release → relaxed', 'store', /^g\.fence\('sys'\) before \S*ring\.ts:\d+:\d+$/],
   ['sys → gpu', 'store', /^sys scope at .*ring\.ts:\d+:\d+$/],
-  ['barrier removed', 'barrier', /^g\.barrier\(\) before .*ring\.ts:\d+:\d+$/],
+  ['barrier removed', 'barrier', /^g\.barrier\(\) before \S*ring\.ts:\d+:\d+$/],
 ])('in TypeScript what mends %s is tried, too', async (description, text, mend) => {
   const kernel = ringKernel(2, { waitsUntilTaken: true });
   const module = kernel.ir();

@@ -106,17 +106,22 @@ export async function runProgram(
   const configuration = name.replace(/\.ts$/, '');
   const machine = SimMachine.create({ ...options, ranks, configuration, mode: 'checked', stepLimit: 20_000 });
   try {
-    await Promise.all(
-      hostsOf(machine, ranks).map(async ({ host, end }) => {
-        await program.host(host);
-        await end();
-      }),
-    );
+    await runOn(program, machine);
   } catch (error) {
     // A kernel that never ends fails on its host as well; the finding says why.
     if (machine.findings.length === 0) throw error;
   }
   return { machine, findings: machine.findings };
+}
+
+/** The hosts of all ranks, on a machine. */
+export async function runOn(program: Program, machine: SimMachine): Promise<void> {
+  await Promise.all(
+    hostsOf(machine, program.ranks).map(async ({ host, end }) => {
+      await program.host(host);
+      await end();
+    }),
+  );
 }
 
 function hostsOf(machine: SimMachine, count: number): { host: Host; end(): Promise<void> }[] {
