@@ -36,7 +36,7 @@ const parts: readonly Part[] = [
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
   { name: 'src', files: sources('src'), ceiling: 81_820 },
-  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_630 },
+  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_640 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_870 },
 ];
 const pages: Part = {

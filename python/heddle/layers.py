@@ -157,6 +157,16 @@ class SortedRows(ExpertParallel):
         self.buffers._run("plan", "experts", self._values)
         return self.buffers.planned
 
+    def column_scales(self) -> torch.Tensor:
+        """A copy of planned['rows.scales'], f32, column by column as DeepGEMM's kernels for Hopper read them: the same shape, with a stride of 1 from row
+        to row, and columns that begin at multiples of 16 bytes.
+        """
+        scales = self.buffers.planned["rows.scales"]
+        rows = scales.shape[-2]
+        columns = scales.new_empty(*scales.shape[:-2], scales.shape[-1], -(-rows // 4) * 4)
+        columns[..., :rows].copy_(scales.transpose(-1, -2))
+        return columns.transpose(-1, -2)[..., :rows, :]
+
     def owners(self) -> torch.Tensor:
         """int32 [rows]: the expert of each contiguous row, counted from this rank's first; −1 where none is. DeepGEMM's m_indices."""
         planned = self.buffers.planned

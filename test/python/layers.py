@@ -69,6 +69,13 @@ assert layer.owners().tolist() == [0, 0, 0, -1, 2, 2] + [-1] * 58
 assert layer.combine().shape == (8, 128)
 buffers.destroy()
 
+buffers = heddle.Buffers(**{**options, "hidden": 256}, sort="contiguous", capacity=18, dispatch="fp8")
+layer, scales = heddle.SortedRows(buffers), buffers.planned["rows.scales"]
+assert scales.shape == (18, 2) and buffers.planned["rows.x"].shape == (18, 256)
+scales.copy_(torch.arange(36).view(18, 2))
+assert layer.column_scales().equal(scales) and layer.column_scales().stride() == (1, 20)
+buffers.destroy()
+
 buffers = heddle.Buffers(**options, inner=64)
 gate_up, down = torch.zeros(4, 128, 128, dtype=torch.bfloat16), torch.zeros(4, 128, 64, dtype=torch.bfloat16)
 layers = [heddle.Experts(buffers, gate_up, down), heddle.Experts(buffers, gate_up.clone(), down.clone())]

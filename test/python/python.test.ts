@@ -269,17 +269,11 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
       'python3',
       [
         '-c',
-        `import heddle; print(${shapeOf}, split=True).key, ${shapeOf}).key, ${shapeOf}, inner=64).key, ${shapeOf}, sort='masked', alignment=16).key, ${shapeOf}, counts=True, masks=True, waits=True, places=6).key)`,
+        `import heddle; print(${shapeOf}, split=True).key, ${shapeOf}).key, ${shapeOf}, inner=64).key, ${shapeOf}, sort='masked', alignment=16).key, ${shapeOf}, counts=True, masks=True, waits=True, places=6).key, ${shapeOf.replace('128', '256')}, sort='contiguous', capacity=18, dispatch='fp8').key)`,
       ],
       { env: env(), encoding: 'utf8' },
     ).trim();
-    const [halves, rounds, layers, sorts, places] = keys.split(' ') as [
-      string,
-      string,
-      string,
-      string,
-      string,
-    ];
+    const [halves, rounds, layers, sorts, places, scaled] = keys.split(' ') as string[];
     const layer = { ranks: 1, tokens: 8, hidden: 128, experts: 4, topk: 2 };
     const split = await write(join(shapes, `${halves}.heddle`), layer, true);
     const trained = await write(join(shapes, `${rounds}.heddle`), layer);
@@ -296,6 +290,12 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
       { ...layer, weighting: 'plan' },
       false,
       masked,
+    );
+    await write(
+      join(shapes, `${scaled}.heddle`),
+      { ...layer, hidden: 256, weighting: 'plan', format: 'fp8', rounded: 'yes' },
+      false,
+      { form: 'contiguous', alignment: 1, capacity: 18 },
     );
     const placed = await write(join(shapes, `${places}.heddle`), {
       ...layer,
