@@ -166,8 +166,9 @@ export class Copies {
         ? null
         : { to: load.to, access: this.#issuer.report(weakly('write', load.bytes, site)) },
     );
+    const behind = this.#engine === 'tcgen05' ? (this.#detector?.released(id) ?? null) : null;
     return () => {
-      this.#detector?.copiesArrived(id, this.#engine, group, place, global);
+      this.#detector?.copiesArrived(id, this.#engine, group, place, global, behind);
       arrived();
     };
   }

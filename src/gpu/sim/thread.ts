@@ -768,8 +768,10 @@ export class Thread extends Task {
   /** The columns of the lane's own row that it loads or stores. */
   tensorAt(address: number, columns: number, loads: boolean, site: number): ByteAt {
     const warp = 32 * ((this.index >>> 5) & 3);
-    const place = this.tensorMemory.at(address, this.index & 31, columns);
-    if (address >>> 16 !== warp)
+    const lane = address >>> 16;
+    // Without a lane it is of the warp's own ones.
+    const place = this.tensorMemory.at(address & 0xffff, warp + (this.index & 31), columns);
+    if (lane !== 0 && lane !== warp)
       this.#wrongTensor(`this warp reaches lanes ${warp} to ${warp + 31} of tensor memory alone`, site);
     if (place === null) this.#wrongTensor('that tensor memory is not allocated', site);
     this.tensorMoves.touch(loads ? 'read' : 'write', place, 4 * columns, site, true);

@@ -503,6 +503,15 @@ export class Detector {
     shadow.strong(shadow.cells(offset, mbarrierBytes), { me, as: me, meta, offset });
   }
 
+  /** What a thread did and knows: products come behind it, and hand it on. */
+  released(thread: number): ReleaseHead {
+    const me = this.#threads[thread]!;
+    me.touched = true;
+    const head = new ReleaseHead(me, sys);
+    me.endEpoch();
+    return head;
+  }
+
   /** The copies of a thread up to a group have arrived at an mbarrier: who acquires it from now on sees them. */
   copiesArrived(
     thread: number,
@@ -510,6 +519,7 @@ export class Detector {
     group: number,
     { buffer, offset }: BufferPlace,
     site: SiteId,
+    behind: ReleaseHead | null = null,
   ): void {
     const { agents: all, block } = this.#threads[thread]!;
     const agents = all[engine];
@@ -519,7 +529,7 @@ export class Detector {
     const meta = packAccess({ kind: 'update', order: 'release', scope, bytes: mbarrierBytes }, site);
     const location = this.#location(cells, offset, mbarrierBytes);
     const keys = keysOf(this.#threads[thread]!, engine, false);
-    const write = sync.arrive(agents, keys, group + 1, meta, location.newest.write);
+    const write = sync.arrive(agents, keys, group + 1, meta, location.newest.write, behind);
     location.store(write, wordsAt(buffer.i32, offset, mbarrierBytes));
   }
 

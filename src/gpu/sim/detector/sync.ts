@@ -195,17 +195,18 @@ export function publish(
   return new AtomicWrite(moment, meta, heads, inherited, before);
 }
 
-/** A thread's bulk copies up to `group` arrive at an mbarrier: they publish themselves, not what their thread did. */
+/** A thread's copies up to `group` arrive at an mbarrier: they publish themselves, and what they came `behind`, if that is given. */
 export function arrive(
   { writes }: CopyAgents,
   keys: readonly number[],
   group: number,
   meta: number,
   before: AtomicWrite | null,
+  behind: ReleaseHead | null,
 ): AtomicWrite {
-  const arrived = new Actor(writes.index, writes.block, writes.lane, writes.copies, nothing);
+  const arrived = new Actor(writes.index, writes.block, writes.lane, writes.copies, behind?.known ?? nothing);
   arrived.epoch = group;
-  arrived.own = nothingOfBlock.withAgents(keys, group);
+  arrived.own = (behind?.own ?? nothingOfBlock).withAgents(keys, group);
   const moment = new ReleaseHead(arrived, scopeOf(meta));
   const inherited = before === null ? [] : [...before.inherited, ...before.heads];
   const others = inherited.filter((head) => !replaces(moment, head));

@@ -216,9 +216,24 @@ describe('a product in tensor memory', () => {
     expect(findings.join('\n')).toContain(said);
   });
 
+  test('hands on, by its commit, what came before it', async () => {
+    const before = 'setp.ne.u32 %p5, %r8, 0;';
+    const behind = 'tcgen05.ld.sync.aligned.32x32b.x32.b32';
+    // A word that thread 0 stores before the product, and all load behind the wait: and one that it stores too late.
+    const stores = (at: string) => (text: string) =>
+      text.replace(at, `@!%p1 st.shared.u32 [tiles+49000], 5; ${at}`).replace(behind, `ld.shared.u32 %r50, [tiles+49000]; ${behind}`);
+    expect((await multiply(plainCase, stores(before))).findings).toEqual([]);
+    expect((await multiply(plainCase, stores('tcgen05.ld.'))).findings.join()).toContain('Data race on shared memory');
+  });
+
   test.each([
     ['more than there is', '[%r4], 64', '[%r4], 1024', '512 columns, not by 1024'],
-    ['lanes of another warp', 'add.u32 %r18, %r5, %r10', 'mov.u32 %r18, %r5', 'of tensor memory alone'],
+    [
+      'lanes of another warp',
+      'add.u32 %r18, %r5, %r10',
+      'add.u32 %r18, %r5, 0x400000',
+      'of tensor memory alone',
+    ],
   ])('does not reach %s', async (_, right, wrong, said) => {
     const { error, findings } = await multiply(plainCase, (text) => text.replace(right, wrong));
     expect(`${error} ${findings.join()}`).toContain(said);
