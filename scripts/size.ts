@@ -14,7 +14,7 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 11_020,
-  gpu: 20_880,
+  gpu: 20_890,
   net: 11_300,
   moe: 19_000,
   verify: 7_010,
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 81_820 },
+  { name: 'src', files: sources('src'), ceiling: 81_830 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_640 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_870 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_890 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 35_460 },
+  ...{ name: 'docs and README', ceiling: 35_470 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
