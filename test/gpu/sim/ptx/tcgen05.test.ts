@@ -221,9 +221,13 @@ describe('a product in tensor memory', () => {
     const behind = 'tcgen05.ld.sync.aligned.32x32b.x32.b32';
     // A word that thread 0 stores before the product, and all load behind the wait: and one that it stores too late.
     const stores = (at: string) => (text: string) =>
-      text.replace(at, `@!%p1 st.shared.u32 [tiles+49000], 5; ${at}`).replace(behind, `ld.shared.u32 %r50, [tiles+49000]; ${behind}`);
+      text
+        .replace(at, `@!%p1 st.shared.u32 [tiles+49000], 5; ${at}`)
+        .replace(behind, `ld.shared.u32 %r50, [tiles+49000]; ${behind}`);
     expect((await multiply(plainCase, stores(before))).findings).toEqual([]);
-    expect((await multiply(plainCase, stores('tcgen05.ld.'))).findings.join()).toContain('Data race on shared memory');
+    expect((await multiply(plainCase, stores('tcgen05.ld.'))).findings.join()).toContain(
+      'Data race on shared memory',
+    );
   });
 
   test.each([
