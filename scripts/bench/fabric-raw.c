@@ -1,5 +1,5 @@
 /*
- * The yardstick of `heddle fabric bench`: the same raw libfabric calls from C, with the same hints, flags and
+ * The yardstick of `npm run bench:fabric`: the same raw libfabric calls from C, with the same hints, flags and
  * windows, between two processes. Built and run by the benchmark only.
  *
  *   fabric-raw PROVIDER DEVICE latency|stream|post|scatter BYTES WINDOW COUNT   prints one JSON object

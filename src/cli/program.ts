@@ -18,7 +18,7 @@ const descriptions = {
   bench: 'measure dispatch and combine on this machine, beside its limits and NCCL',
   tune: 'find the launch parameters that are fastest on this machine, for later runs to use',
   plan: 'predict dispatch and combine on a cluster that is not there yet, with ranges',
-  fabric: 'the network between machines: list what libfabric offers here, and measure it',
+  fabric: 'the network between machines: list what libfabric offers here',
 };
 
 /** Every command, with the module of its options, which is loaded for this command alone. */

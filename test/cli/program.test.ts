@@ -1,9 +1,6 @@
-import { spawnSync } from 'node:child_process';
 import { describe, expect, it, vi } from 'vitest';
 import { Command } from '../../src/cli/commander.js';
 import { commands, heddle } from '../../src/cli/program.js';
-import { needing } from '../needs.js';
-import { transpiled } from '../tree.js';
 import { err, forget, hear, out } from './said.js';
 
 hear();
@@ -204,29 +201,4 @@ it.each([
 ])('emit %s refuses %s as an argument, and compiles nothing', async (kernel, shape, message) => {
   expect(await heddle(['emit', kernel, '--shape', shape])).toBe(2);
   expect(err).toContain(message);
-});
-
-it('heddle fabric bench ends with 2 where no provider works', needing('libfabric'), () => {
-  const command = [transpiled('src/cli/main.ts'), 'fabric', 'bench', '--json'];
-  const env = { ...process.env, FI_PROVIDER: 'nobody' };
-  const { status, stdout } = spawnSync(process.execPath, command, { encoding: 'utf8', env });
-  expect(JSON.parse(stdout)).toMatchObject({
-    error: { code: 'HEDDLE_UNAVAILABLE', message: expect.stringMatching(/^no provider of libfabric can be/) },
-  });
-  expect(status).toBe(2);
-});
-
-describe('heddle fabric bench', needing('tcp;ofi_rxm'), () => {
-  it('refuses a device that the provider has not, in one line', async () => {
-    expect(await heddle(['fabric', 'bench', '--provider', 'tcp;ofi_rxm', '--device', 'nope'])).toBe(2);
-    expect(err).toMatch(/^heddle: --device is "nope"; it must be one of '.*\n$/);
-  });
-
-  it('ends with 2 where the provider is missing', needing('no efa'), async () => {
-    for (const device of [[], ['--device', 'nope']]) {
-      forget();
-      expect(await heddle(['fabric', 'bench', '--provider', 'efa', ...device])).toBe(2);
-      expect(err).toMatch(/^heddle: .* cannot be measured here: .*\n$/);
-    }
-  });
 });

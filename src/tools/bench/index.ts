@@ -1,7 +1,5 @@
 /** Measuring: Heddle against the machine's own limits and against NCCL, in one run. */
 export { headOf, lineOf } from './columns.js';
-export { benchFabric, type FabricBenchReport } from './fabric/bench.js';
-export type { FabricBenchOptions, Figure } from './fabric/measurements.js';
 export * from './gemm.js';
 export * from './layer.js';
 export { modelBench } from './model.js';

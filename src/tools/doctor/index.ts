@@ -202,15 +202,12 @@ const examineWires = (): Promise<DoctorFinding> =>
     'HEDDLE_WIRES=host lets them lie there',
   );
 
-/** Endpoints of the largest usual run: `heddle fabric bench`. */
+/** Endpoints of the largest usual run: two ranks, of which one meets 63 engines of the other. */
 const manyEndpoints = 127;
 
 /** Says for what /dev/shm has room: containers have 64 MiB of it unless they are told otherwise. */
 export function sharedMemory(space: ReturnType<typeof shmSpace>): DoctorFinding {
-  const memory = about(
-    'Shared memory',
-    'libfabric between processes of one machine (shm), `heddle fabric bench`',
-  );
+  const memory = about('Shared memory', 'libfabric between processes of one machine (shm)');
   const shortage = shmShortage(manyEndpoints, space);
   return space !== null && shortage === null
     ? memory.found(`/dev/shm has ${formatBytes(space.free)} free`)

@@ -1,6 +1,6 @@
 /** A process of a measurement: started by measurements.ts with its role's name and arguments. Rank 0 reports what its role returned. */
 import { deserialize, serialize } from 'node:v8';
-import { ProcessCircle } from '../../../net/world/index.js';
+import { ProcessCircle } from '../../../src/net/world/index.js';
 import * as roles from './roles.js';
 
 const [name, args] = process.argv.slice(2) as [keyof typeof roles, string];

@@ -4,7 +4,7 @@ import {
   type Region,
   type RemoteRegion,
   TransferEngine,
-} from '../../../net/fabric/index.js';
+} from '../../../src/net/fabric/index.js';
 
 /** The programs of the benchmark's two ranks; each function runs in both (rank.ts). */
 

@@ -1,7 +1,7 @@
 /** One write, and one call, between two processes: by the engine, and by the same calls of libfabric in C. */
 import { extname, join } from 'node:path';
-import { type EngineOptions, type ProviderName, sweepShm } from '../../../net/fabric/index.js';
-import { launchReporting } from '../../../net/world/index.js';
+import { type EngineOptions, type ProviderName, sweepShm } from '../../../src/net/fabric/index.js';
+import { launchReporting } from '../../../src/net/world/index.js';
 import type { Baseline } from './baseline.js';
 import type { Sizes } from './roles.js';
 
