@@ -18,8 +18,8 @@ const ceilings = {
   net: 11_300,
   moe: 19_000,
   verify: 7_010,
-  tools: 8_630,
-  cli: 2_820,
+  tools: 8_150,
+  cli: 2_760,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 81_830 },
+  { name: 'src', files: sources('src'), ceiling: 81_290 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_640 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_890 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_860 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 35_470 },
+  ...{ name: 'docs and README', ceiling: 35_460 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
