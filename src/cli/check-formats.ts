@@ -1,4 +1,4 @@
-/** What a check found, for other programs: annotations of GitHub, SARIF, and findings that a project knows. */
+/** The findings of a check, for other programs: annotations of GitHub, SARIF, and findings that a project knows. */
 import { readFileSync } from 'node:fs';
 import { isAbsolute, relative } from 'node:path';
 import { pathToFileURL } from 'node:url';

@@ -228,7 +228,7 @@ export class SimDevice implements Device {
     return this.program(module);
   }
 
-  /** What `load` resolves with, at once. */
+  /** The result of `load`, at once. */
   program<M extends KernelModule>(module: M): { module: M; launcher(shape: PtxLaunchShape): SimLauncher } {
     this.#requireLive();
     requireObject('module', module);

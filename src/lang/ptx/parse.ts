@@ -38,7 +38,7 @@ interface Reading {
   readonly variables: Map<string, PtxVariable>;
   readonly functions: Map<string, PtxFunction>;
   readonly lines: string[];
-  /** What no other file may define again. */
+  /** Names that no other file may define again. */
   readonly strong: Set<string>;
 }
 

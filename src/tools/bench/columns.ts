@@ -31,7 +31,7 @@ export function number(value: number | null, digits?: number): string {
   return value >= 1000 ? value.toFixed(0) : value >= 100 ? value.toFixed(1) : value.toFixed(2);
 }
 
-/** What sustained work takes of a GPU; no columns where it was not sustained. */
+/** The columns of what sustained work takes of a GPU; no columns where it was not sustained. */
 export const powerColumns = <Of>(sustained: boolean, of: (point: Of) => Spread): readonly Column<Of>[] => {
   const column = (head: string, name: keyof Power, digits: number): Column<Of> => ({
     ...{ head, rate: true, cell: (point) => of(point).power?.[name].toFixed(digits) ?? '–' },

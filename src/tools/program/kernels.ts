@@ -15,7 +15,7 @@ export class Kernels {
     this.#name = basename(program);
   }
 
-  /** What stands in these texts of PTX, which were linked with each other. */
+  /** The contents of these texts of PTX, which were linked with each other. */
   #program(texts: readonly string[]): PtxProgram {
     const key = texts.join('\0');
     let program = this.#programs.get(key);
