@@ -13,8 +13,6 @@ import { Session } from './session.js';
 /** So much of what a program has printed goes into the finding where it fails. */
 const mostShown = 4000;
 
-const signals: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM', 'SIGHUP'];
-
 /** `show` gets what the first run prints. */
 export function programSubject(
   [program = '', ...args]: readonly string[],
@@ -47,13 +45,7 @@ export function programSubject(
         if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
       } catch {}
     };
-    const interrupted = (signal: NodeJS.Signals): void => {
-      kill();
-      for (const one of signals) process.off(one, interrupted);
-      process.kill(process.pid, signal);
-    };
     process.once('exit', kill);
-    for (const one of signals) process.on(one, interrupted);
     let printed = '';
     for (const output of [child.stdout, child.stderr])
       output.on('data', (text: Buffer) => {
@@ -83,7 +75,6 @@ export function programSubject(
       throw new HeddleError('HEDDLE_CHECK', `${program} ${why}`);
     } finally {
       process.off('exit', kill);
-      for (const one of signals) process.off(one, interrupted);
       kill();
       server.close();
     }

@@ -1,8 +1,9 @@
 /** CUDA programs as they are: their hosts run, and the simulated machine answers. */
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test, vi } from 'vitest';
 import { cudaTool, needing } from '../../needs.js';
 import { temporaryFolder } from '../../temporary.js';
 import { root, transpiled } from '../../tree.js';
@@ -28,10 +29,11 @@ describe('a CUDA program', needing('nvcc'), () => {
     execFileSync(cudaTool('nvcc')!, [...options, from, '-o', to]);
   }
 
+  const main = transpiled(join(root, 'src/cli/main.ts'));
+  const env = { ...process.env, HEDDLE_CACHE: join(folder, 'cache'), TMPDIR: temporary };
+  const running = (): string => spawnSync('pgrep', ['-f', program], { encoding: 'utf8' }).stdout;
   const check = (name: string, ...options: readonly string[]) => run([program, name], ...options);
   function run(command: readonly string[], ...options: readonly string[]) {
-    const main = transpiled(join(root, 'src/cli/main.ts'));
-    const env = { ...process.env, HEDDLE_CACHE: join(folder, 'cache'), TMPDIR: temporary };
     const args = [main, 'check', '--seeds', '4', ...options, '--', ...command];
     const { status, stdout } = spawnSync(process.execPath, args, { encoding: 'utf8', env, timeout: 100_000 });
     return { status, stdout };
@@ -85,7 +87,16 @@ describe('a CUDA program', needing('nvcc'), () => {
     expect(stdout).toContain(words);
     expect(status).toBe(1);
     expect(readdirSync(temporary)).toEqual([]);
-    const running = spawnSync('pgrep', ['-f', program], { encoding: 'utf8' }).stdout;
-    expect(running).toBe('');
+    expect(running()).toBe('');
+  });
+
+  test('ends with the check, if that is killed', async () => {
+    const args = [main, 'check', '--', program, 'sleeps'];
+    const checking = spawn(process.execPath, args, { env, stdio: ['ignore', 'pipe', 'inherit'] });
+    const [line] = (await once(checking.stdout, 'data')) as [Buffer];
+    expect(line.toString()).toBe('asleep\n');
+    checking.kill('SIGKILL');
+    await once(checking, 'exit');
+    await vi.waitFor(() => expect(running()).toBe(''), 20_000);
   });
 });

@@ -51,6 +51,7 @@ int main(int argc, char **argv) {
     printf("%s\n", cudaGetErrorName(error));
     return 0;
   }
+  if (!strcmp(name, "sleeps")) return cudaFree(NULL), puts("asleep"), fflush(stdout), sleep(600), 0;
   int *flag;
   cudaMalloc(&flag, sizeof(int));
   cudaMemset(flag, 0, sizeof(int));
