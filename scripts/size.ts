@@ -18,7 +18,7 @@ const ceilings = {
   net: 11_300,
   moe: 19_000,
   verify: 7_010,
-  tools: 8_150,
+  tools: 8_140,
   cli: 2_760,
 };
 
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 81_290 },
+  { name: 'src', files: sources('src'), ceiling: 81_280 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_640 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_860 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_870 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 35_460 },
