@@ -116,6 +116,8 @@ const b = new Float32Array(mostColumns * depthBytes);
 const aWords = new Int32Array(a.buffer);
 const bWords = new Int32Array(b.buffer);
 
+const misplaced = 'a factor must begin where the pattern of its swizzle does';
+
 /** What one block of a product has: its rows of a, the columns of b that it keeps, and its tensor memory. */
 export interface Part {
   readonly a: Factor | number;
@@ -143,12 +145,16 @@ export function multiplyInTensorMemory(
   if (rows !== tensorLanes * parts.length)
     return `a product of ${rows} rows is not simulated: ${tensorLanes} for each block`;
   const half = columns / parts.length;
-  for (const [i, { b: of }] of parts.entries()) {
-    if (startOf(of) % alignmentOf(of) !== 0)
-      return 'a factor must begin where the pattern of its swizzle does';
-    for (const place of stretchesOf(of, 0, half, depthBytes, form.b))
+  /** Reads rows of a factor in shared memory. False where it does not begin where it must. */
+  const bring = (of: Factor, rows: number, type: ElementType, into: Int32Array): boolean => {
+    if (startOf(of) % alignmentOf(of) !== 0) return false;
+    for (const place of stretchesOf(of, 0, rows, depthBytes, type))
       by.touch('read', place, place.bytes, site, false);
-    readFactor(of, 0, half, depthBytes, form.b, bWords.subarray(i * half * depth));
+    readFactor(of, 0, rows, depthBytes, type, into);
+    return true;
+  };
+  for (const [i, { b: of }] of parts.entries()) {
+    if (!bring(of, half, form.b, bWords.subarray(i * half * depth))) return misplaced;
   }
   for (const { a: of, memory } of parts) {
     if (typeof of === 'number') {
@@ -165,13 +171,7 @@ export function multiplyInTensorMemory(
             1,
           );
       }
-    } else {
-      if (startOf(of) % alignmentOf(of) !== 0)
-        return 'a factor must begin where the pattern of its swizzle does';
-      for (const place of stretchesOf(of, 0, tensorLanes, depthBytes, form.a))
-        by.touch('read', place, place.bytes, site, false);
-      readFactor(of, 0, tensorLanes, depthBytes, form.a, aWords);
-    }
+    } else if (!bring(of, tensorLanes, form.a, aWords)) return misplaced;
     for (let row = 0; row < tensorLanes; row++) {
       const place = memory.at(to, row, columns);
       if (place === null) return 'the sums lie in tensor memory that is not allocated';
