@@ -6,9 +6,8 @@ import { device } from '../../../lang/index.js';
 import type { OneSided } from './kit.js';
 import { passesOver } from './window.js';
 
-export function brought(o: OneSided) {
-  const { at, u, phases } = o;
-  const tells = passesOver(o.shape);
+export function brought({ shape, at, u, phases }: OneSided) {
+  const tells = passesOver(shape);
   const using = { ...u, ...phases.dispatch, TELLS: tells };
 
   /**
@@ -51,3 +50,46 @@ export function brought(o: OneSided) {
 
   return { TELLS: tells, turnsToTell, noteReached };
 }
+
+/** The most tokens that this lane's ranks brought to the round: those `lane`, `lane + 32` … that are not left out. 0 where nobody asks. */
+export const broughtBy = (o: OneSided, sends: boolean) =>
+  device(
+    {
+      params: { mine: o.at.mine, mask: 'v16', epoch: 'u32' },
+      returns: 'u32',
+      using: { ...o.u, ...o.phases.combine, RANKS: sends && passesOver(o.shape) ? o.u.RANKS : 0 },
+    },
+    (g, { mine, mask, epoch }, u) => {
+      let most = g.u32(0);
+      let rank = g.laneId;
+      if (rank < u.RANKS) {
+        // Nothing here uses this value where there are up to 32 ranks, so no thread waits for it yet.
+        if (!u.isOut({ mask, rank })) most = g.load(mine.brought.at(epoch % 4, rank));
+      }
+      for (rank += 32; rank < u.RANKS; rank += 32) {
+        const out = u.isOut({ mask, rank });
+        if (!out) most = g.max(most, g.load(mine.brought.at(epoch % 4, rank)));
+      }
+      return most;
+    },
+  );
+
+/** The end of a team's pieces: `next` where no rank brought as many tokens, else as it was. */
+export const endOf = (o: OneSided) =>
+  device(
+    {
+      params: { end: 'u32', next: 'u32', brought: 'u32', tokens: 'u32' },
+      returns: 'u32',
+      using: { ...o.u, ...o.phases.combine, PASSES: passesOver(o.shape) },
+    },
+    (g, { end, next, brought, tokens }, u) => {
+      let last = end;
+      if (u.PASSES) {
+        if (next < end) {
+          const reached = (next / u.PARTS) * u.REPLICAS;
+          if (!g.warp.any(brought > reached || tokens > reached)) last = next;
+        }
+      }
+      return last;
+    },
+  );

@@ -9,6 +9,7 @@
 import { device, kernel, record } from '../../../lang/index.js';
 import { formatOf } from '../../layer/index.js';
 import { combineParams, routeParams } from '../common/params.js';
+import { broughtBy, endOf } from './brought.js';
 import { countRound, release } from './flags.js';
 import { gatherPushed } from './gather.js';
 import type { OneSided } from './kit.js';
@@ -16,7 +17,7 @@ import { pushRow, pushSum } from './push-row.js';
 import { pushScaled, sumScaled } from './scaled.js';
 import { sumPiece } from './sum-piece.js';
 import { receiveSums } from './sums.js';
-import { type OneSidedShape, passesOver, sumsRoutes } from './window.js';
+import { type OneSidedShape, sumsRoutes } from './window.js';
 
 /** The part of it that a launch does. */
 export type Half = 'both' | 'send' | 'recv';
@@ -132,49 +133,6 @@ function using(o: OneSided, half: Half) {
     sumPiece: rounding === null ? sumPiece(o, gatherPushed(o)) : sumScaled(o, rounding),
   };
 }
-
-/** The most tokens that this lane's ranks brought to the round: those `lane`, `lane + 32` … that are not left out. 0 where nobody asks. */
-const broughtBy = (o: OneSided, sends: boolean) =>
-  device(
-    {
-      params: { mine: o.at.mine, mask: 'v16', epoch: 'u32' },
-      returns: 'u32',
-      using: { ...o.u, ...o.phases.combine, RANKS: sends && passesOver(o.shape) ? o.u.RANKS : 0 },
-    },
-    (g, { mine, mask, epoch }, u) => {
-      let most = g.u32(0);
-      let rank = g.laneId;
-      if (rank < u.RANKS) {
-        // Nothing here uses this value where there are up to 32 ranks, so no thread waits for it yet.
-        if (!u.isOut({ mask, rank })) most = g.load(mine.brought.at(epoch % 4, rank));
-      }
-      for (rank += 32; rank < u.RANKS; rank += 32) {
-        const out = u.isOut({ mask, rank });
-        if (!out) most = g.max(most, g.load(mine.brought.at(epoch % 4, rank)));
-      }
-      return most;
-    },
-  );
-
-/** The end of a team's pieces: `next` where no rank brought as many tokens, else as it was. */
-const endOf = (o: OneSided) =>
-  device(
-    {
-      params: { end: 'u32', next: 'u32', brought: 'u32', tokens: 'u32' },
-      returns: 'u32',
-      using: { ...o.u, ...o.phases.combine, PASSES: passesOver(o.shape) },
-    },
-    (g, { end, next, brought, tokens }, u) => {
-      let last = end;
-      if (u.PASSES) {
-        if (next < end) {
-          const reached = (next / u.PARTS) * u.REPLICAS;
-          if (!g.warp.any(brought > reached || tokens > reached)) last = next;
-        }
-      }
-      return last;
-    },
-  );
 
 /** Pushes one piece (a part of a token's row) to all ranks that sent the token here. */
 export function pushPiece(o: OneSided) {
