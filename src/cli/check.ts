@@ -195,7 +195,7 @@ function endedEarly(code: number): void {
   process.exitCode = 1;
 }
 
-/** Each runs the whole program. */
+/** Schedules in which a program runs, unless it is said: each runs all of it. */
 const programSchedules = 10;
 
 /** The words of the command line before `--`, and the program behind it; null where there is none. */

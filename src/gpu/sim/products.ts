@@ -33,7 +33,7 @@ export interface Factors {
   readonly type: ElementType;
   /** The bytes of each row that are multiplied. */
   readonly bytes: number;
-  /** -1 where one of them is negated. */
+  /** -1 where one of the two factors is negated, else 1. */
   readonly sign: number;
   /** Its sums are in registers that may move: it is made when it is started. */
   readonly atOnce: boolean;

@@ -59,7 +59,7 @@ function readFile(module: Reading, text: string, file: string): void {
   const tokens = new Tokens(text, file, lines.length);
   const suffix = module.files.length === 0 ? '' : `@${file}`;
   const firstSource = suffix === '' ? 0 : 1 + Math.max(0, ...sources.keys());
-  /** What is this file's alone, by what it is called here. */
+  /** Symbols that other files do not see, by their names here: the names that they have among all files. */
   const own = new Map<string, string>();
   /** Symbols that are none of a function. */
   const symbols: { name: string }[] = [];

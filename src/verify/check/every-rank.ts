@@ -38,7 +38,7 @@ export interface RankHost {
     shape: Omit<PtxLaunchShape, 'rank'>,
     values: Readonly<Record<string, ParameterValue>>,
   ): void;
-  /** What is there once all that was enqueued is done. */
+  /** The elements, once all that was enqueued before is done. */
   read(from: Elements): Promise<number[]>;
   /**
    * Compares each element with `expected` of its index, from which it may differ by `within`. The first wrong one is told once the program

@@ -61,7 +61,7 @@ export function tensormap(x: Instruction): void {
   x.code.accesses.print(access, map, () => x.code.line(change));
 }
 
-/** The warp copies it, as one, and releases it. */
+/** A tensor map that changed in shared memory goes to global memory: the warp copies it as one, and releases it. */
 function copyMap(x: Instruction): void {
   x.ignore(/^(global|shared::cta|tensormap::generic|release|sync|aligned)$/);
   const scope = scopeOf(x);
