@@ -40,7 +40,7 @@ const parts: readonly Part[] = [
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_870 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 35_520 },
+  ...{ name: 'docs and README', ceiling: 34_420 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
