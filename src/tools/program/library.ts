@@ -8,16 +8,17 @@ import { messageOf, UnavailableError } from '../../base/errors.js';
 import { makeFolder, writeWhole } from '../../base/files/index.js';
 import { cacheFolder, requireOwnCache } from '../../gpu/cuda/index.js';
 
-const source = join(import.meta.dirname, '../../../src/tools/program/runtime.c');
+const folderOfSources = join(import.meta.dirname, '../../../src/tools/program');
+const sources = ['client.c', 'runtime.c'].map((name) => join(folderOfSources, name));
 const versions = [12, 13];
 
 /** The folder with `libcudart.so.12` and `.13`. */
 export function libraryFolder(): string {
-  const text = readFileSync(source, 'utf8');
+  const texts = [join(folderOfSources, 'client.h'), ...sources].map((file) => readFileSync(file, 'utf8'));
   const options = ['-shared', '-fPIC', '-O2', '-fvisibility=hidden', '-Wl,--default-symver', '-pthread'];
   requireOwnCache();
   const key = createHash('sha256')
-    .update([...options, text].join('\0'))
+    .update([...options, ...texts].join('\0'))
     .digest('hex')
     .slice(0, 40);
   const folder = join(cacheFolder(), `runtime-${key}`);
@@ -29,7 +30,7 @@ export function libraryFolder(): string {
     const fresh = mkdtempSync(join(tmpdir(), 'heddle-cc-'));
     try {
       const made = join(fresh, name);
-      const own = [`-Wl,-soname,${name}`, `-DRUNTIME=${version}`, '-o', made, source];
+      const own = [`-Wl,-soname,${name}`, `-DRUNTIME=${version}`, '-o', made, ...sources];
       execFileSync('cc', [...options, ...own], { stdio: ['ignore', 'ignore', 'pipe'] });
       writeWhole(file, readFileSync(made), 0o700);
     } catch (error) {

@@ -1,144 +1,47 @@
 /*
- * Stands for the shared CUDA runtime, libcudart.so, of a program that `heddle check -- ./program` runs. Each call becomes a message to
- * the Heddle process, which has the simulated GPUs, and waits for its answer. A thread that calls has a connection of its own.
+ * Stands for the shared CUDA runtime, libcudart.so, of a program that `heddle check -- ./program` runs.
  * No header of CUDA is needed: what is declared here has the layout that CUDA 12 and 13 have on 64-bit Linux.
  */
-#define _GNU_SOURCE
+#include "client.h"
+
 #include <pthread.h>
-#include <signal.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#define API __attribute__((visibility("default")))
-
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_FUNCTION = 98, NO_DEVICE = 100, INVALID_DEVICE = 101 };
-enum { NOT_SUPPORTED = 801 };
-
-/* What a message asks for: the same list as in server.ts. */
-enum {
-  HELLO, BINARY, FUNCTION, VARIABLE, SIZES, LAUNCH, MALLOC, FREE, COPY_IN, COPY_OUT, COPY, FILL, WHERE, STREAM, STREAM_DESTROY,
-  EVENT, EVENT_DESTROY, RECORD, WAIT, EVENT_SYNCHRONIZE, EVENT_QUERY, ELAPSED, STREAM_SYNCHRONIZE, STREAM_QUERY,
-  DEVICE_SYNCHRONIZE, COUNT, SYMBOL, REFUSED, PEER_COPY
-};
+enum { INVALID_FUNCTION = 98 };
 
 typedef struct { unsigned x, y, z; } dim3;
 typedef void *stream;
 typedef void *event;
-typedef uint64_t words[5];
 
-static _Thread_local int connection = -1, device, last;
-static int owner;
-static pthread_key_t key;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void leave(void *value) { close((int)(intptr_t)value - 1); }
-static void prepare(void) {
-  owner = getpid();
-  pthread_key_create(&key, leave);
-}
-
-/* A program that Heddle has started ends with it, however that ends. */
-__attribute__((constructor)) static void begin(void) {
-  if (getenv("HEDDLE_PROGRAM") != NULL) prctl(PR_SET_PDEATHSIG, SIGKILL);
-}
-
-static void gone(void) {
-  fprintf(stderr, "heddle has ended: so does this program\n");
-  _exit(1);
-}
-
-static void send_all(struct iovec *parts, int count) {
-  while (count > 0) {
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
-    ssize_t sent = sendmsg(connection, &message, MSG_NOSIGNAL);
-    if (sent < 0) gone();
-    for (; count > 0 && (size_t)sent >= parts->iov_len; parts++, count--) sent -= parts->iov_len;
-    if (count > 0) parts->iov_base = (char *)parts->iov_base + sent, parts->iov_len -= sent;
-  }
-}
-
-static void receive(void *into, size_t bytes) {
-  for (char *to = into; bytes > 0;) {
-    ssize_t got = recv(connection, to, bytes, 0);
-    if (got <= 0) gone();
-    to += got, bytes -= got;
-  }
-}
-
-/* A request is its kind, the length of its tail, the device and five words. An answer is a result, a word, the length of its tail and
-   how many pieces of memory follow that copies have brought: an address and a length each, and the bytes. */
-static int exchange(int kind, const uint64_t *values, const void *tail, size_t length, uint64_t *word, void *into) {
-  uint64_t head[8] = {kind, length, device}, answer[4];
-  memcpy(head + 3, values, sizeof(words));
-  struct iovec parts[] = {{head, sizeof head}, {(void *)tail, length}};
-  send_all(parts, 2);
-  receive(answer, sizeof answer);
-  if (word != NULL) *word = answer[1];
-  receive(into, answer[2]);
-  for (uint64_t i = 0; i < answer[3]; i++) {
-    uint64_t piece[2];
-    receive(piece, sizeof piece);
-    receive((void *)piece[0], piece[1]);
-  }
-  return (int)answer[0];
-}
-
-/* "name:secret", the name of an abstract socket, is in the environment. A process that was forked has no GPUs. */
-static int connected(void) {
-  const char *address = getenv("HEDDLE_PROGRAM"), *secret = address ? strchr(address, ':') : NULL;
-  pthread_once(&once, prepare);
-  if (secret == NULL || getpid() != owner) return 0;
-  if (connection >= 0) return 1;
-  struct sockaddr_un to = {.sun_family = AF_UNIX};
-  size_t length = (size_t)(secret - address);
-  if (length + 1 > sizeof to.sun_path) return 0;
-  memcpy(to.sun_path + 1, address, length);
-  connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (connect(connection, (void *)&to, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)) != 0) gone();
-  pthread_setspecific(key, (void *)(intptr_t)(connection + 1));
-  if (exchange(HELLO, (words){owner}, secret + 1, strlen(secret + 1), NULL, NULL) == 0) return 1;
-  close(connection);
-  connection = -1;
-  owner = -1;
-  return 0;
-}
-
-static int ask(int kind, const uint64_t *values, const void *tail, size_t length, uint64_t *word, void *into) {
-  int result = connected() ? exchange(kind, values, tail, length, word, into) : NO_DEVICE;
-  if (result != SUCCESS) last = result;
-  return result;
-}
-#define ASK(kind, ...) ask(kind, (words){__VA_ARGS__}, NULL, 0, NULL, NULL)
-#define U(value) ((uint64_t)(uintptr_t)(value))
-
-static int get(int kind, uint64_t a, uint64_t b, void *result) {
-  uint64_t word = 0;
-  int error = ask(kind, (words){a, b}, NULL, 0, &word, NULL);
-  if (error == SUCCESS) memcpy(result, &word, 8);
-  return error;
-}
-
-/* What is not there: told to Heddle, which names it at the end. */
-static int refuse(const char *call) {
-  ask(REFUSED, (words){0}, call, strlen(call), NULL, NULL);
-  return last = NOT_SUPPORTED;
-}
-static int wrong(int error) { return last = error; }
-
-/* Fat binaries. What else a binary has is found by the address of its stub, or of the variable on the host. */
+/* Fat binaries, and by the address of its stub, or of the variable on the host, what else they have. Heddle is told at the first call:
+   until then a process may fork. */
 
 struct wrapper { int magic, version; const unsigned char *data; void *files; };
 
+static struct registered { int kind; uint64_t binary, at; const void *what; size_t bytes; } *registered;
+static size_t registrations, told;
+static uint64_t binaries;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void tell_registered(void) {
+  for (pthread_mutex_lock(&lock); told < registrations; told++) {
+    const struct registered *of = &registered[told];
+    ask(of->kind, (words){of->binary, of->at}, of->what, of->bytes, NULL, NULL);
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+static void keep(int kind, uint64_t binary, const void *at, const void *what, size_t bytes) {
+  pthread_mutex_lock(&lock);
+  if ((registrations & (registrations + 1)) == 0) registered = realloc(registered, (2 * registrations + 2) * sizeof *registered);
+  registered[registrations++] = (struct registered){kind, binary, U(at), what, bytes};
+  pthread_mutex_unlock(&lock);
+  tell_first(tell_registered);
+}
+
 API void **__cudaRegisterFatBinary(struct wrapper *wrapper) {
-  uint64_t number = 0;
+  uint64_t number = __atomic_add_fetch(&binaries, 1, __ATOMIC_RELAXED);
   const unsigned char *data = wrapper->data;
   /* Linked of several files (-rdc=true): their binaries, up to a null. */
   const unsigned char **files = wrapper->version == 2 && wrapper->files ? wrapper->files : NULL;
@@ -146,7 +49,7 @@ API void **__cudaRegisterFatBinary(struct wrapper *wrapper) {
     if (files != NULL && (data = *files++) == NULL) break;
     uint64_t bytes;
     memcpy(&bytes, data + 8, 8);
-    ask(BINARY, (words){number}, data, bytes + *(uint16_t *)(data + 6), &number, NULL);
+    keep(BINARY, number, NULL, data, bytes + *(uint16_t *)(data + 6));
   } while (files != NULL);
   return (void **)number;
 }
@@ -154,10 +57,10 @@ API void __cudaRegisterFatBinaryEnd(void **binary) { (void)binary; }
 API void __cudaUnregisterFatBinary(void **binary) { (void)binary; }
 API char __cudaInitModule(void **binary) { return binary != NULL; }
 API void __cudaRegisterFunction(void **binary, const char *stub, char *there, const char *name, int limit, void *t, void *b, void *d, void *g, int *w) {
-  ask(FUNCTION, (words){U(binary), U(stub)}, name, strlen(name), NULL, NULL);
+  keep(FUNCTION, U(binary), stub, name, strlen(name));
 }
 API void __cudaRegisterVar(void **binary, char *host, char *there, const char *name, int external, size_t bytes, int constant, int global) {
-  ask(VARIABLE, (words){U(binary), U(host)}, name, strlen(name), NULL, NULL);
+  keep(VARIABLE, U(binary), host, name, strlen(name));
 }
 API void __cudaRegisterManagedVar(void **binary, void **host, char *there, const char *name, int external, size_t bytes, int constant, int global) { refuse("__managed__"); }
 
@@ -180,11 +83,11 @@ struct attribute { int id, pad; union { int flag; unsigned extent[3]; char bytes
 enum { MOST_PARAMETERS = 1 << 12, MOST_BYTES = 1 << 15 };
 /* The lengths of a kernel's parameters, asked for once: by the address of its stub. */
 static struct sizes { const void *stub; uint64_t count, bytes[]; } *known[1024];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 
 static struct sizes *sizes_of(const void *stub, int *error) {
   size_t at = (U(stub) >> 4) % 1024, tried = 0;
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&asking);
   while (known[at] != NULL && known[at]->stub != stub && tried++ < 1024) at = (at + 1) % 1024;
   if (known[at] == NULL || known[at]->stub != stub) {
     struct sizes *made = malloc(sizeof *made + 8 * MOST_PARAMETERS);
@@ -194,7 +97,7 @@ static struct sizes *sizes_of(const void *stub, int *error) {
     else free(made);
   }
   struct sizes *found = *error == SUCCESS ? known[at] : NULL;
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&asking);
   return found;
 }
 
@@ -395,6 +298,7 @@ static const struct { int number; const char *name, *text; } errors[] = {
   {OUT_OF_MEMORY, "cudaErrorMemoryAllocation", "out of memory"},
   {9, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
   {13, "cudaErrorInvalidSymbol", "invalid device symbol"},
+  {NOT_INITIALIZED, "cudaErrorInitializationError", "initialization error"},
   {INVALID_FUNCTION, "cudaErrorInvalidDeviceFunction", "invalid device function"},
   {NO_DEVICE, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
   {INVALID_DEVICE, "cudaErrorInvalidDevice", "invalid device ordinal"},

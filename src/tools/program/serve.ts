@@ -2,12 +2,12 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
-import type { Call, Session } from './session.js';
+import { type Call, Process, type Session } from './session.js';
 
 const headBytes = 64;
 
 /** The calls of one connection, whose bytes come in pieces. */
-async function* callsOf(socket: Socket): AsyncGenerator<Call> {
+async function* callsOf(socket: Socket): AsyncGenerator<Omit<Call, 'process'>> {
   let held: Buffer[] = [];
   let have = 0;
   let need = headBytes;
@@ -39,24 +39,25 @@ function wordsOf(values: readonly number[]): Buffer {
   return words;
 }
 
-/** Serves one process of a program. `address` goes into the program's environment. */
+/** Serves the processes of a program. `address` goes into their environment. */
 export async function serve(session: Session) {
   // As long as names may be: versions of Node.js differ in how they fill the rest.
   const name = `heddle-${randomBytes(50).toString('hex')}`;
   const secret = randomBytes(16).toString('hex');
-  let owner: number | null = null;
+  /** By their ids. */
+  const processes = new Map<number, Process>();
   const sockets = new Set<Socket>();
   const talk = async (socket: Socket): Promise<void> => {
-    let isKnown = false;
+    let process: Process | null = null;
     for await (const call of callsOf(socket)) {
-      if (!isKnown) {
-        owner ??= call.tail.toString() === secret ? call.words[0]! : null;
-        isKnown = call.tail.toString() === secret && owner === call.words[0];
+      const [id = 0] = call.words;
+      if (process === null) {
+        if (call.tail.toString() !== secret) return;
+        process = processes.get(id) ?? new Process();
+        processes.set(id, process);
       }
-      const { result, word, tail } = isKnown
-        ? await session.answer(call)
-        : { result: 801, word: 0, tail: [] };
-      const brought = isKnown ? session.takeBrought() : [];
+      const { result, word, tail } = await session.answer({ ...call, process });
+      const brought = process.takeBrought();
       socket.cork();
       socket.write(wordsOf([result, word, 8 * tail.length, brought.length, ...tail]));
       for (const { to, bytes } of brought) {
@@ -70,7 +71,9 @@ export async function serve(session: Session) {
     sockets.add(socket);
     socket.on('close', () => sockets.delete(socket));
     // A program that ends in the middle of a call is told of by its exit code.
-    talk(socket).catch(() => socket.destroy());
+    talk(socket)
+      .catch(() => {})
+      .finally(() => socket.destroy());
   });
   // Linux keeps such a name for as long as somebody listens, and no file.
   server.listen({ path: `\0${name}` });
@@ -78,7 +81,7 @@ export async function serve(session: Session) {
   return {
     address: `${name}:${secret}`,
     /** Whether a process has called CUDA. */
-    isCalled: (): boolean => owner !== null,
+    isCalled: (): boolean => processes.size > 0,
     close(): void {
       server.close();
       for (const socket of sockets) socket.destroy();

@@ -22,8 +22,44 @@ class CallError extends Error {
   }
 }
 
-/** A call: its arguments, and what follows them. */
+/** A function or a variable, and the PTX that has it. */
+interface Named {
+  readonly texts: readonly string[];
+  readonly name: string;
+}
+
+/** What one process of the program has told, and what it is still to get. */
+export class Process {
+  /** The PTX of each fat binary, and of those that were linked with it. */
+  readonly binaries = new Map<number, string[]>();
+  /** By the address of its stub. */
+  readonly functions = new Map<number, Named>();
+  /** By its address on the host. */
+  readonly variables = new Map<number, Named>();
+  #brought: { readonly to: number; readonly bytes: Uint8Array }[] = [];
+
+  /** A copy has brought bytes for the process's own memory. */
+  bring(to: number, bytes: Uint8Array): void {
+    this.#brought.push({ to, bytes });
+  }
+
+  /** What copies have brought since the last time. */
+  takeBrought(): readonly { readonly to: number; readonly bytes: Uint8Array }[] {
+    const taken = this.#brought;
+    this.#brought = [];
+    return taken;
+  }
+
+  textsOf(binary: number): string[] {
+    const texts = this.binaries.get(binary) ?? [];
+    this.binaries.set(binary, texts);
+    return texts;
+  }
+}
+
+/** A call: who makes it, its arguments, and what follows them. */
 export interface Call {
+  readonly process: Process;
   readonly kind: number;
   readonly device: number;
   readonly words: readonly number[];
@@ -36,7 +72,7 @@ export interface Answer {
   readonly tail: readonly number[];
 }
 
-/** The kinds of calls, in the order of runtime.c. */
+/** The kinds of calls, in the order of client.h. */
 const kinds = [
   ...([
     'hello',
@@ -154,19 +190,12 @@ export class Session {
   readonly #kernels: Kernels;
   readonly #gpus: readonly Gpu[];
   readonly #memories = new Map<number, { readonly rank: number; readonly bytes: number; free(): void }>();
-  /** By the address of its stub. */
-  readonly #functions = new Map<number, { readonly texts: readonly string[]; readonly name: string }>();
-  /** By its address on the host. */
-  readonly #variables = new Map<number, { readonly texts: readonly string[]; readonly name: string }>();
-  /** The PTX of each fat binary, and of those that were linked with it. */
-  readonly #binaries: string[][] = [];
   readonly #events = new Map<number, { readonly gpu: Gpu; readonly event: SimEvent }>();
   /** Numbers of streams and events: 0 to 2 stand for default streams. */
   #next = 3;
   #allocated = 0;
   #waiting = 0;
   #move: () => void = () => {};
-  #brought: { readonly to: number; readonly bytes: Uint8Array }[] = [];
   /** The first error that is a kernel's, or the simulated machine's. */
   error: unknown = null;
   /** What the first call that was given something wrong has said. */
@@ -206,13 +235,6 @@ export class Session {
       if (result.status === 'rejected') this.error ??= result.reason;
   }
 
-  /** What copies have brought for the program's own memory since the last time. */
-  takeBrought(): readonly { readonly to: number; readonly bytes: Uint8Array }[] {
-    const taken = this.#brought;
-    this.#brought = [];
-    return taken;
-  }
-
   async answer(call: Call): Promise<Answer> {
     const kind = kinds[call.kind];
     try {
@@ -241,8 +263,8 @@ export class Session {
     return found;
   }
 
-  #kernelOf(stub: number, shared?: number, cluster?: readonly number[]): PtxKernel {
-    const { texts, name } = this.#functions.get(stub) ?? { texts: [], name: 'an unknown function' };
+  #kernelOf({ functions }: Process, stub: number, shared?: number, cluster?: readonly number[]): PtxKernel {
+    const { texts, name } = functions.get(stub) ?? { texts: [], name: 'an unknown function' };
     const kernel = texts.length === 0 ? null : this.#kernels.kernel(texts, name, shared, cluster);
     if (kernel === null) throw new CallError(cuda.function, `the program has no PTX of ${name}`);
     return kernel;
@@ -261,26 +283,23 @@ export class Session {
 
   readonly #calls: Readonly<Record<(typeof kinds)[number], Handler>> = {
     hello: () => {},
-    binary: ({ words: [number = 0], tail }) => {
+    binary: ({ process, words: [number = 0], tail }) => {
       const text = ptxIn(tail);
-      const texts = this.#binaries[number - 1] ?? [];
+      const texts = process.textsOf(number);
       if (text !== null) texts.push(text);
-      return number || this.#binaries.push(texts);
     },
-    function: ({ words: [binary = 0, stub = 0], tail }) => {
-      this.#functions.set(stub, { texts: this.#binaries[binary - 1] ?? [], name: tail.toString() });
-    },
-    variable: ({ words: [binary = 0, host = 0], tail }) => {
-      this.#variables.set(host, { texts: this.#binaries[binary - 1] ?? [], name: tail.toString() });
-    },
-    sizes: ({ words: [stub = 0] }) => {
-      const { params } = this.#kernelOf(stub);
+    function: ({ process, words: [binary = 0, stub = 0], tail }) =>
+      void process.functions.set(stub, { texts: process.textsOf(binary), name: tail.toString() }),
+    variable: ({ process, words: [binary = 0, host = 0], tail }) =>
+      void process.variables.set(host, { texts: process.textsOf(binary), name: tail.toString() }),
+    sizes: ({ process, words: [stub = 0] }) => {
+      const { params } = this.#kernelOf(process, stub);
       return [params.length, ...params.map(({ bytes }) => bytes)];
     },
-    launch: ({ device, words: [stub = 0, stream = 0], tail }) => {
+    launch: ({ process, device, words: [stub = 0, stream = 0], tail }) => {
       const shape = Array.from({ length: 12 }, (_, i) => tail.readUInt32LE(4 * i));
       const cluster = shape[6] === 0 ? undefined : shape.slice(6, 9);
-      const kernel = this.#kernelOf(stub, shape[9], cluster);
+      const kernel = this.#kernelOf(process, stub, shape[9], cluster);
       const launcher = this.#machine
         .device(device)
         .program(kernel)
@@ -313,9 +332,9 @@ export class Session {
       stream.copyIn(to, tail);
       if (waits !== 0) await this.#moving(stream.synchronize());
     },
-    copyOut: async ({ device, words: [from = 0, bytes = 0, on = 0, waits = 0, to = 0] }) => {
+    copyOut: async ({ process, device, words: [from = 0, bytes = 0, on = 0, waits = 0, to = 0] }) => {
       const stream = this.#gpu(device).ordered(on);
-      stream.copyOutLater(from, bytes, (bytes) => this.#brought.push({ to, bytes }));
+      stream.copyOutLater(from, bytes, (bytes) => process.bring(to, bytes));
       if (waits !== 0) await this.#moving(stream.synchronize());
     },
     copy: ({ device, words: [to = 0, from = 0, bytes = 0, on = 0] }) => {
@@ -371,8 +390,8 @@ export class Session {
     },
     deviceSynchronize: ({ device }) => this.#moving(this.#gpu(device).synchronize()),
     count: () => this.#gpus.length,
-    symbol: ({ device, words: [host = 0] }) => {
-      const { texts, name } = this.#variables.get(host) ?? { texts: [], name: '' };
+    symbol: ({ process, device, words: [host = 0] }) => {
+      const { texts, name } = process.variables.get(host) ?? { texts: [], name: '' };
       const kernel = texts.length === 0 ? null : this.#kernels.any(texts);
       const address = kernel === null ? null : this.#machine.device(device).addressOf(kernel, name);
       if (address === null) throw new CallError(cuda.symbol, `the program has no variable ${name}`);

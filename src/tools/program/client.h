@@ -1,0 +1,39 @@
+/* What the libraries that stand for CUDA share: how they ask the Heddle process that has the simulated GPUs. */
+#ifndef HEDDLE_CLIENT_H
+#define HEDDLE_CLIENT_H
+#define _GNU_SOURCE
+#include <stddef.h>
+#include <stdint.h>
+
+#define API __attribute__((visibility("default")))
+
+/* Results that both the runtime and the driver have, by the same numbers. */
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101, NOT_SUPPORTED = 801 };
+
+/* What a message asks for: the same list as in session.ts. */
+enum {
+  HELLO, BINARY, FUNCTION, VARIABLE, SIZES, LAUNCH, MALLOC, FREE, COPY_IN, COPY_OUT, COPY, FILL, WHERE, STREAM, STREAM_DESTROY,
+  EVENT, EVENT_DESTROY, RECORD, WAIT, EVENT_SYNCHRONIZE, EVENT_QUERY, ELAPSED, STREAM_SYNCHRONIZE, STREAM_QUERY,
+  DEVICE_SYNCHRONIZE, COUNT, SYMBOL, REFUSED, PEER_COPY
+};
+
+typedef uint64_t words[5];
+
+/* The device of this thread, and the last error that it has seen. */
+extern _Thread_local int device, last;
+
+/* Before this process asks for anything else, it tells this: what was registered before its first call, and may be before a fork. */
+void tell_first(void (*what)(void));
+/* Asks with five words and a tail; an answer has a word, and a tail that goes to `into`. Gives CUDA's result, and keeps an error. */
+int ask(int kind, const uint64_t *values, const void *tail, size_t length, uint64_t *word, void *into);
+/* Asks for the word of 8 bytes that goes to `result`. */
+int get(int kind, uint64_t a, uint64_t b, void *result);
+/* A call that is not there: Heddle names it at the end. */
+int refuse(const char *call);
+/* Keeps an error. */
+int wrong(int error);
+
+#define ASK(kind, ...) ask(kind, (words){__VA_ARGS__}, NULL, 0, NULL, NULL)
+#define U(value) ((uint64_t)(uintptr_t)(value))
+
+#endif
