@@ -18,7 +18,7 @@ const ceilings = {
   net: 11_300,
   moe: 19_000,
   verify: 7_010,
-  tools: 8_140,
+  tools: 8_230,
   cli: 2_760,
 };
 
@@ -35,7 +35,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 81_280 },
+  { name: 'src', files: sources('src'), ceiling: 81_380 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_640 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_870 },
 ];
