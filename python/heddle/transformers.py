@@ -6,7 +6,7 @@
     heddle.transformers.use(model.cuda(), max_tokens=1024)
 
 Each rank brings its own batch. Qwen3-MoE, DeepSeek-V3, Mixtral, gpt-oss and all others whose experts are a module with `gate_up_proj` and `down_proj`;
-in bf16, or in fp8 with a scale for every 128 × 128 (transformers' fine-grained fp8). Then rows travel as fp8, too.
+in bf16, or in fp8 with a scale for every 128 × 128 (transformers' fine-grained fp8). Then rows travel as fp8, too. In f32 or f16 the experts are torch's.
 """
 
 from typing import Any, Dict, Iterator, Optional
@@ -53,8 +53,8 @@ def use(
 ) -> Buffers:
     """Has Heddle run the experts of a model that is on the GPU. All ranks call it; returns what its layers share.
 
-    max_tokens: the most tokens that a rank brings to a forward: batch times length at prefill. gradients: the model is trained, and the experts
-    between dispatch and combine are torch's. options: those of Buffers.
+    max_tokens: the most tokens that a rank brings to a forward: batch times length at prefill. gradients: the model is trained. The experts between
+    dispatch and combine are then torch's, as they are for weights of f32 and f16. options: those of Buffers.
     """
     modules = list(experts_of(model))
     if not modules:
@@ -67,8 +67,9 @@ def use(
         max_tokens=max_tokens,
         hidden=hidden,
     )
-    if gradients:
-        shape.update(gradients=True, dtype=next(name for name, of in dtypes.items() if of == first["gate_up"].dtype))
+    by_torch = gradients or first["gate_up"].dtype in (torch.float32, torch.float16)
+    if by_torch:
+        shape.update(gradients=gradients, dtype=next(name for name, of in dtypes.items() if of == first["gate_up"].dtype))
     else:
         clamped = _is_clamped(modules[0])
         shape.update(inner=twice_inner // 2, activation="clamped-swiglu" if clamped else "swiglu", biases="gate_up_bias" in first)
@@ -76,9 +77,19 @@ def use(
         shape.update(weights="e4m3", dispatch="fp8")
     buffers = Buffers(group, **{**shape, **options})
     for module in modules:
-        module.heddle = ExpertParallel(buffers) if gradients else Experts(buffers, **_as_heddle_takes(module))
+        module.heddle = ExpertParallel(buffers) if by_torch else Experts(buffers, **_as_heddle_takes(module))
     model.set_experts_implementation("heddle")
     return buffers
+
+
+def idle(model: torch.nn.Module, forwards: int = 1) -> None:
+    """Makes the rounds of forwards to which this rank brings no tokens: transformers' models take no empty batch. `generate` makes one for
+    each new token.
+    """
+    for module in list(experts_of(model)) * forwards:
+        buffers = module.heddle.buffers
+        rows, routes = (torch.empty(0, width, device=buffers.device) for width in (buffers.shape.hidden, buffers.shape.top_k))
+        _forward(module, rows.to(dtypes[buffers.shape.dtype]), routes, routes)
 
 
 def _is_clamped(module: Any) -> bool:

@@ -367,14 +367,15 @@ test(
 );
 
 test(
-  'gradients are those of finite differences, and of a step of one process',
+  'gradients are those of finite differences and of a step of one process, and so are generated tokens',
   needing('transformers'),
   () => {
     cpSync(join(root, 'python/heddle'), inFolder('heddle'), { recursive: true });
-    const { lines } = python([join(root, 'test/python/gradients.py')]);
-    expect(lines).toEqual(
-      ['finite differences', 'qwen3_moe', 'deepseek_v3'].map((name) => `${name}: gradients agree`),
-    );
+    const { lines } = python([join(root, 'test/python/one_process.py')]);
+    const tokens = (model: string) => ['[2, 3]', '[2, 0]'].map((of) => `${model}: tokens of ${of} prompts`);
+    const trained = (model: string) => [`${model}: gradients`, ...tokens(model)];
+    const all = ['finite differences: gradients', ...trained('qwen3_moe'), ...trained('deepseek_v3')];
+    expect(lines).toEqual([...all, ...tokens('gpt_oss')].map((name) => `${name} agree`));
   },
 );
 

@@ -1,7 +1,8 @@
-"""Gradients through `heddle.dispatch` and `heddle.combine`: beside finite differences in f64, and of a training step of small models beside one process
-that has all experts and the whole batch. On CPUs a stand-in, which torch's collectives make, takes the place of Heddle's rounds.
+"""Small models in f32 over ranks beside one process that has all experts: the gradients of a training step, and the tokens that they generate. Gradients
+through `heddle.dispatch` and `heddle.combine` also beside finite differences in f64. On CPUs a stand-in, which torch's collectives make, takes the place
+of Heddle's rounds.
 
-    python3 test/python/gradients.py [--ranks 2] [--device cuda]
+    python3 test/python/one_process.py [--ranks 2] [--device cuda]
 """
 
 import argparse
@@ -15,18 +16,19 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from transformers import AutoModelForCausalLM, DeepseekV3Config, Qwen3MoeConfig
+from transformers import AutoModelForCausalLM, DeepseekV3Config, GptOssConfig, Qwen3MoeConfig
 
 import heddle
 import heddle.ops
 import heddle.transformers
 
 #: Of the models; and their numbers of tokens, which differ.
-SMALL = dict(hidden_size=256, num_hidden_layers=2, num_attention_heads=4, vocab_size=512, num_experts_per_tok=4, moe_intermediate_size=128)
+SMALL = dict(hidden_size=256, num_hidden_layers=2, num_attention_heads=4, vocab_size=512, num_experts_per_tok=4)
 MODELS = [
-    Qwen3MoeConfig(**SMALL, num_key_value_heads=2, head_dim=64, intermediate_size=256, num_experts=16),
+    Qwen3MoeConfig(**SMALL, num_key_value_heads=2, head_dim=64, intermediate_size=256, moe_intermediate_size=128, num_experts=16),
     DeepseekV3Config(
         **SMALL,
+        moe_intermediate_size=128,
         num_key_value_heads=4,
         intermediate_size=256,
         n_routed_experts=16,
@@ -39,6 +41,7 @@ MODELS = [
         qk_nope_head_dim=32,
         v_head_dim=64,
     ),
+    GptOssConfig(**SMALL, num_key_value_heads=2, head_dim=64, intermediate_size=128, num_local_experts=16),
 ]
 SHAPES = [dict(experts=16, top_k=4, max_tokens=64, hidden=hidden, dtype="f32") for hidden in (256, 4)]
 
@@ -48,7 +51,7 @@ class Buffers:
 
     def __init__(self, group=None, *, gradients=False, dtype="f32", **options):
         self.rank, self.ranks, self.device = dist.get_rank(), dist.get_world_size(), torch.device("cpu")
-        self.shape = SimpleNamespace(ranks=self.ranks, **options)
+        self.shape = SimpleNamespace(ranks=self.ranks, dtype=dtype, **options)
         each = self.shape.experts // self.ranks
         self.local_experts = range(self.rank * each, (self.rank + 1) * each)
         self.gradients = Buffers(**{**options, "hidden": -(-self.shape.top_k // 4) * 4}) if gradients else None
@@ -143,15 +146,50 @@ def differences():
     return worst
 
 
+def model_of(config, device):
+    """The same on all ranks."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, experts_implementation="eager").eval()
+    with torch.no_grad():
+        for name, of in model.named_parameters():
+            # Routes that are far apart.
+            if "gate.weight" in name or "router.weight" in name:
+                of.normal_(0, 0.5)
+    return model.to(device)
+
+
+def ended(buffers):
+    buffers.check()
+    if buffers.device.type == "cuda":
+        torch.cuda.synchronize()
+    dist.barrier()
+    buffers.destroy()
+
+
+@torch.no_grad()
+def generated(config, device, batches):
+    """The share of tokens that are others than those of one process. A rank has so many prompts, and prompts of its own length."""
+    rank, tokens = dist.get_rank(), 16
+    model = model_of(config, device)
+    mine = batches[rank % len(batches)]
+    prompts = torch.randint(0, 512, (mine, 5 + 2 * rank), generator=torch.Generator().manual_seed(rank)).to(device)
+    how = dict(max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, pad_token_id=0)
+    alone = model.generate(prompts, **how) if mine > 0 else prompts
+    heddle.transformers.shard(model)
+    buffers = heddle.transformers.use(model, max_tokens=64)
+    shared = prompts
+    if mine > 0:
+        shared = model.generate(prompts, **how)
+    else:
+        heddle.transformers.idle(model, tokens)
+    ended(buffers)
+    return (alone != shared).float().mean().item() if mine > 0 else 0
+
+
 def trained(config, device):
     """The largest relative difference of a parameter's gradient from that of one process."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(0)
-    alone = AutoModelForCausalLM.from_config(config, dtype=torch.float32, experts_implementation="eager").to(device)
-    with torch.no_grad():
-        for name, of in alone.named_parameters():
-            if "gate.weight" in name:
-                of.normal_(0, 0.5)
+    alone = model_of(config, device)
     shared = copy.deepcopy(alone)
     batch = torch.randint(0, 512, (ranks, 3, 12), generator=torch.Generator().manual_seed(5)).to(device)
 
@@ -163,7 +201,6 @@ def trained(config, device):
     heddle.transformers.shard(shared)
     buffers = heddle.transformers.use(shared, max_tokens=64, gradients=True)
     step(shared, batch[rank])
-    buffers.check()
     worst, known = 0.0, dict(alone.named_parameters())
     for name, of in shared.named_parameters():
         expected = known[name].grad
@@ -172,10 +209,7 @@ def trained(config, device):
         else:
             dist.all_reduce(of.grad)
         worst = max(worst, ((of.grad - expected).norm() / expected.norm().clamp_min(1e-12)).item())
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    dist.barrier()
-    buffers.destroy()
+    ended(buffers)
     return worst
 
 
@@ -189,13 +223,18 @@ def be(rank, port, given):
     parts = []
     if given.device == "cpu":
         heddle.transformers.Buffers, heddle.transformers.ExpertParallel = Buffers, Rounds
-        parts.append(("finite differences", differences, 1e-6))
-    parts += [(config.model_type, lambda config=config: trained(config, device), 2e-5) for config in MODELS]
+        parts.append(("finite differences: gradients", differences, 1e-6))
+    for config in MODELS:
+        name = config.model_type
+        if name != "gpt_oss":
+            parts.append((f"{name}: gradients", lambda config=config: trained(config, device), 2e-5))
+        for batches in ([2, 3], [2, 0]):
+            parts.append((f"{name}: tokens of {batches} prompts", lambda config=config, batches=batches: generated(config, device, batches), 0))
     for name, run, most in parts:
         worst = [None] * given.ranks
         dist.all_gather_object(worst, run())
         if rank == 0:
-            print(f"{name}: gradients {'agree' if max(worst) <= most else 'DIFFER'}" + f" ({max(worst):.1e})" * given.figures, flush=True)
+            print(f"{name} {'agree' if max(worst) <= most else 'DIFFER'}" + f" ({max(worst):.1e})" * given.figures, flush=True)
     dist.destroy_process_group()
 
 
