@@ -36,11 +36,11 @@ const parts: readonly Part[] = [
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
   { name: 'src', files: sources('src'), ceiling: 81_380 },
-  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_640 },
+  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_650 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_870 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 34_420 },
+  ...{ name: 'docs and README', ceiling: 34_460 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
