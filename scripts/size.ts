@@ -40,7 +40,7 @@ const parts: readonly Part[] = [
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_870 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 34_460 },
+  ...{ name: 'docs and README', ceiling: 33_780 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
