@@ -53,6 +53,21 @@ describeJoinable(
       expect(next.map(({ outsiders }) => outsiders)).toEqual([0, 0, 0]);
     });
 
+    it('are admitted by those that came back, once all others are outsiders themselves', async () => {
+      const [a, b] = await create(2);
+      b!.abandon('it falls');
+      await vi.waitFor(() => expect(b!.out).toBe(true));
+      const cameBack = b!.rejoin();
+      await heard([a], 1);
+      const [next, back] = await Promise.all([admit(a!), cameBack.then(keep)]);
+      back.accuse([0], 'it does not answer');
+      await vi.waitFor(() => expect(next.out).toBe(true));
+      const coming = next.rejoin().then(keep);
+      await back.regroup().then((alone) => heard([alone], 1));
+      const both = await Promise.all([admit(back.latest), coming]);
+      expect(both.map(({ origins }) => origins)).toEqual([2, 3].map(() => [2, 3]));
+    });
+
     it('take no origin of a rank that fell, may fall themselves, and come as often as they like', async () => {
       let [a, b, c]: (Circle | undefined)[] = await create(3);
       for (const origin of [3, 4, 5]) {

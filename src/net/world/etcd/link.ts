@@ -51,6 +51,7 @@ function linkOver(world: EtcdWorld, me: number, { name, outside, timeoutMs, loss
   let admitted = !outside;
   /** Ranks that were lost, with the reason, or have left. */
   const gone = new Map<number, string | null>();
+  /** Where this rank sits or waits, or sat last: `exchange.latest` is that of those who went on without it. */
   let exchange = new Exchange(world.ranks);
   exchange.onLate = late;
   /** Written one after the other: the order of a rank's calls counts. */
@@ -66,21 +67,21 @@ function linkOver(world: EtcdWorld, me: number, { name, outside, timeoutMs, loss
   const patience = setInterval(lookAtClock, Math.min(lossTimeoutMs, timeoutMs) / 4).unref();
 
   function read(): void {
-    const at = (origin: number) => exchange.origins.indexOf(origin);
+    const at = (origin: number) => exchange.latest.origins.indexOf(origin);
     const go = (origin: number, why: string | null) => {
       reads.delete(origin);
       gone.set(origin, why);
-      exchange.withdraw(origin);
+      exchange.latest.withdraw(origin);
       if (!admitted && origin === me) isOver(refusal(`it is lost: ${why}`));
     };
     world.start({
       came: (origin) => seatOther(at(origin)),
       said: (origin, message, bytes, read) => {
-        if (message.type === 'wait') exchange.wait(origin, outsiderOf(origin));
+        if (message.type === 'wait') exchange.latest.wait(origin, outsiderOf(origin));
         if (!admitted || at(origin) < 0 || message.type !== 'arrive') return;
         seatOther(at(origin));
         if (reads.has(origin)) reads.set(origin, read);
-        exchange.arrive(at(origin), { ...message, bytes });
+        exchange.latest.arrive(at(origin), { ...message, bytes });
       },
       regrouped: (origins) => {
         // All others have counted that they come to it.
@@ -94,11 +95,11 @@ function linkOver(world: EtcdWorld, me: number, { name, outside, timeoutMs, loss
       },
       left: (origin) => {
         go(origin, null);
-        if (at(origin) >= 0) exchange.leave(at(origin));
+        if (at(origin) >= 0) exchange.latest.leave(at(origin));
       },
       lost: (origins, why) => {
         for (const origin of origins) go(origin, why);
-        exchange.lose(
+        exchange.latest.lose(
           origins.map(at).filter((rank) => rank >= 0),
           why,
         );
@@ -133,7 +134,8 @@ function linkOver(world: EtcdWorld, me: number, { name, outside, timeoutMs, loss
 
   /** Another rank has a seat in its own copy, and only a name in this. */
   function seatOther(rank: number): void {
-    if (rank >= 0 && !exchange.has(rank)) exchange.sit(rank, other());
+    const { latest } = exchange;
+    if (rank >= 0 && !latest.has(rank)) latest.sit(rank, other());
   }
 
   function other(): Seat {
