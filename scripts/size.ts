@@ -15,7 +15,7 @@ const ceilings = {
   base: 1_090,
   lang: 11_020,
   gpu: 20_890,
-  net: 11_300,
+  net: 11_310,
   moe: 19_000,
   verify: 7_010,
   tools: 8_230,
@@ -37,7 +37,7 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 81_380 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_650 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_870 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_890 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 33_780 },
