@@ -290,13 +290,15 @@ describe('where an expert has too few tiles for all blocks, they share them', ()
     dtype: 'bf16' | 'e4m3',
     hidden: number,
     inner: number,
-    how: { maxTokens: number; sms?: number; biased: boolean },
+    how: { maxTokens: number; sms?: number; biased: boolean; invariant?: boolean },
+    values = few,
+    rows = tokens,
   ) =>
     World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
       const { biased, ...options } = how;
       const stream = device.createStream();
       const place = (type: 'bf16' | 'e4m3', count: number, seed: number, of: readonly number[]) =>
-        tensorFrom(device, stream, fromF32(type, few(count, seed)), type, of);
+        tensorFrom(device, stream, fromF32(type, values(count, seed)), type, of);
       const scales = (rows: number, columns: number) => {
         const values = Float32Array.from({ length: rows * columns }, (_, i) => 2 ** ((i % 3) - 1));
         return tensorFrom(device, stream, values, 'f32', [rows, columns]);
@@ -314,8 +316,8 @@ describe('where an expert has too few tiles for all blocks, they share them', ()
         }),
         ...{ instructions: 'wgmma', ...options },
       });
-      const to = emptyTensor(device, 'bf16', [tokens, hidden]);
-      mlp.run(place('bf16', tokens * hidden, 3, [tokens, hidden]), to, tokens, stream);
+      const to = emptyTensor(device, 'bf16', [rows, hidden]);
+      mlp.run(place('bf16', rows * hidden, 3, [rows, hidden]), to, rows, stream);
       const shares = mlp.memory.parts.filter(({ purpose }) => purpose === 'sums of parts').length;
       return { out: await readBits(to, stream), shares };
     });
@@ -339,7 +341,28 @@ describe('where an expert has too few tiles for all blocks, they share them', ()
       expect(together!.out).toEqual(alone!.out);
     },
   );
+
+  test.each(['bf16', 'e4m3'] as const)(
+    'and where rows are invariant nobody does, so that a row has the same bits in any number: %s',
+    async (dtype) => {
+      const [hidden, inner] = [256, 128];
+      const of = async (maxTokens: number, rows: number, invariant: boolean) =>
+        (await run(dtype, hidden, inner, { maxTokens, biased: true, invariant }, large, rows))[0]!;
+      const many = await of(4096, tokens, true);
+      expect(many.shares).toBe(0);
+      expect(await of(32, tokens, true)).toEqual(many);
+      expect((await of(32, 1, true)).out).toEqual(many.out.slice(0, hidden));
+      // Parts would show.
+      if (dtype === 'bf16') expect((await of(32, tokens, false)).out).not.toEqual(many.out);
+    },
+  );
 });
+
+/** Every 128 elements of a row begin with a large one, whose sign changes: what is added up beside it is rounded. */
+const large = (count: number, seed: number) =>
+  few(count, seed).map((value, i) =>
+    i % 128 > 0 ? value : seed !== 3 ? 1 : i % 256 === 0 ? 2 ** 26 : -(2 ** 26),
+  );
 
 describe('bad input is refused', () => {
   const create = ({
@@ -356,6 +379,7 @@ describe('bad input is refused', () => {
     scales?: string;
     gemm?: Gemm;
     instructions?: 'wgmma' | 'mma.sync';
+    invariant?: boolean;
   }) =>
     onGpu(arrived(), async (of) => {
       const plan = await ExpertsPlan.create(of);
@@ -382,6 +406,8 @@ describe('bad input is refused', () => {
     ['payload', { scales: 'scales' }],
     ['scales', { scales: 'scales', gemm: 'cublas' as const }],
     ['instructions', { instructions: 'hmma' as never }],
+    ['invariant', { invariant: 1 as never }],
+    ['gemm', { invariant: true, gemm: 'cublas' as const }],
   ])('%s %j', async (argument, change) => {
     await expect(create(change)).rejects.toMatchObject({ code: 'HEDDLE_ARGUMENT', argument });
   });

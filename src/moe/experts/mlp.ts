@@ -5,6 +5,7 @@
 import {
   ArgumentError,
   DisposedError,
+  requireFlag,
   requireInteger,
   requireObject,
   requireOneOf,
@@ -56,10 +57,12 @@ const noProducts: Products = {
 
 /** The products of an MLP, and the rows of its own that they work on. */
 async function workOf(
-  { gemm = 'heddle', instructions, scratch }: MultiplyingOptions,
-  of: Omit<ProductsOf, 'own' | 'freed' | 'made'>,
+  { gemm = 'heddle', instructions, scratch, invariant = false }: MultiplyingOptions,
+  of: Omit<ProductsOf, 'own' | 'freed' | 'made' | 'invariant'>,
 ) {
   requireOneOf('gemm', gemm, gemms);
+  if (requireFlag('invariant', invariant) && gemm === 'cublas')
+    throw new ArgumentError('gemm', gemm, "'heddle' with invariant: cuBLAS chooses the order of its sums");
   if (scratch !== undefined && !(scratch instanceof Scratch))
     throw new ArgumentError('scratch', scratch, 'a Scratch');
   if (instructions !== undefined) requireOneOf('instructions', instructions, instructionNames);
@@ -79,7 +82,7 @@ async function workOf(
   };
   try {
     const made = of.routed === null ? null : own(of.hidden, 'rows that experts made');
-    const all = { ...of, own, freed, made };
+    const all = { ...of, own, freed, made, invariant };
     const products =
       of.routed?.experts === 0
         ? noProducts
@@ -102,6 +105,11 @@ interface MultiplyingOptions {
   readonly instructions?: Instructions;
   /** The memory of rows that are made on the way: that of MLPs which never run at the same time. Default: its own. */
   readonly scratch?: Scratch;
+  /**
+   * A row's bits depend on nothing but the row and the weights: sums of few rows are not cut into parts either. Default false. Not with
+   * cuBLAS.
+   */
+  readonly invariant?: boolean;
 }
 
 export interface ExpertsMlpOptions<P extends string = string> extends MlpWeights, MultiplyingOptions {

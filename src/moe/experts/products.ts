@@ -33,7 +33,7 @@ export const kindOf = ({ gateUpBias, downBias, activation = 'swiglu' }: MlpWeigh
 
 /** The shape for which an MLP's kernels are made. `dtype`: of rows that come in. `few`: multiprocessors, if fewer than the device's. */
 export const mlpShapeOf = (
-  { device, hidden, inner, rows, weights, routed }: ProductsOf,
+  { device, hidden, inner, rows, weights, routed, invariant }: ProductsOf,
   dtype: MlpShape['dtype'],
   multiprocessors = device.multiprocessors,
 ): MlpShape => ({
@@ -43,6 +43,7 @@ export const mlpShapeOf = (
   topK: routed?.topK ?? 1,
   rows: routed?.evenRows ?? rows,
   ...kindOf(weights),
+  ...(invariant && { invariant }),
 });
 
 /** `hidden` and `inner` are multiples of this: a tile of the kernels takes so many elements. */
@@ -130,6 +131,8 @@ export interface ProductsOf extends RowsOf {
   readonly weights: MlpWeights;
   /** Null where one expert has all rows. */
   readonly routed: Routed | null;
+  /** As ExpertsMlp has it. */
+  readonly invariant: boolean;
   /** Has something else freed with it. */
   freed(free: () => void): void;
 }

@@ -22,6 +22,8 @@ export interface MlpShape extends Chip {
   /** Whether gate and up have biases, and whether down has. Default false. */
   readonly gateUpBias?: boolean;
   readonly downBias?: boolean;
+  /** A row's bits do not depend on how many rows there are, nor on the experts beside its own. Default false. */
+  readonly invariant?: boolean;
 }
 
 /** The two GEMMs: from rows that come in to what the activation makes, and from that, of type `between`, to rows that go out. */

@@ -29,11 +29,12 @@ export const rowsOfForms = (most: number): readonly number[] => [
 /**
  * A tile by the rows that an expert is likely to have. Few: weights are all that is read, and a unit has 64 rows. Many: as large as
  * registers allow, so that shared memory keeps up with the tensor cores. Where all units together leave half of the blocks
- * idle, blocks share them.
+ * idle, blocks share them: then sums are cut into parts. With `invariant` no sum is cut, and units become narrower instead, which
+ * changes no sum.
  */
 function tileFor(mlp: MlpShape, gemm: Pick<GemmShape, 'inputs' | 'outputs' | 'gated'>): HopperTile {
   const { outputs, gated } = gemm;
-  const { of, dtype, experts, rows, kind, multiprocessors } = mlp;
+  const { of, dtype, experts, rows, kind, multiprocessors, invariant = false } = mlp;
   const many = rows > groupRows;
   const scaled = dtype === 'e4m3';
   // Sums that the threads scale lie in registers twice.
@@ -52,10 +53,17 @@ function tileFor(mlp: MlpShape, gemm: Pick<GemmShape, 'inputs' | 'outputs' | 'ga
   const widths = shares.map((share) => tileOf(share * widest));
   const shared = widths.map((tile) => ({ ...tile, passes: 1 })).find(fitting)!;
   const rowTiles = experts * Math.ceil(rows / ((many ? groups : 1) * groupRows));
-  const units = rowTiles * (outputs / madeBy(shared, gated));
+  const unitsOf = (tile: HopperTile): number => rowTiles * (outputs / madeBy(tile, gated));
+  const units = unitsOf(shared);
   // However few multiprocessors a launch takes: so its sums are the same.
   const blocks =
     of === 'all' && kind === 'cuda' ? multiprocessorsBeside(rows, multiprocessors) : multiprocessors;
+  if (invariant) {
+    const [usual, ...narrower] = widths.filter(fitting) as [HopperTile, ...HopperTile[]];
+    // Several passes make no more units, and a store takes no less than 32 elements of a row.
+    const possible = narrower.filter(({ columns, passes }) => passes === 1 && columns >= (gated ? 64 : 32));
+    return [usual, ...possible].find((tile) => 2 * unitsOf(tile) > blocks) ?? possible.at(-1) ?? usual;
+  }
   const stages = gemm.inputs / stageDepth(dtype);
   const parts = [16, 8, 7, 6, 5, 4, 3, 2].find((some) => stages % some === 0 && units * some <= blocks);
   return parts === undefined ? widths.find(fitting)! : { ...shared, parts };
