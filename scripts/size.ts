@@ -16,7 +16,7 @@ const ceilings = {
   lang: 11_020,
   gpu: 20_890,
   net: 11_310,
-  moe: 19_000,
+  moe: 19_020,
   verify: 7_010,
   tools: 8_230,
   cli: 2_760,
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 81_380 },
+  { name: 'src', files: sources('src'), ceiling: 81_400 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_650 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_890 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_910 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 33_780 },
+  ...{ name: 'docs and README', ceiling: 33_810 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
