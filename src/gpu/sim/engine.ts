@@ -61,6 +61,8 @@ export class Engine implements MachineServices {
   readonly puts = new Puts(this);
   steps = 0;
   timeLimits = 0;
+  /** Of the first launch that failed: others may wait for it in vain. */
+  #failure: HeddleError | null = null;
 
   readonly blocks: Blocks;
   readonly #meetings = new Meetings(this);
@@ -472,6 +474,7 @@ export class Engine implements MachineServices {
       `kernel ${launch.kernel} failed on rank ${thread.rank} in block ${thread.block.index}, thread ${thread.index}: ${error instanceof Error ? error.message : String(error)}`,
       { cause: error },
     );
+    this.#failure ??= launch.error;
     this.#endThread(thread);
   }
 
@@ -549,17 +552,19 @@ export class Engine implements MachineServices {
   }
 
   #reportWaits(waiting: Extract<FindingContent, { kind: 'stuck-wait' }>['waiting']): void {
-    // After a rank's death it is no mistake to wait for it in vain.
-    if (this.mode === 'fast' || this.killed.includes(true)) return;
+    // After a rank's death, or a launch that failed, it is no mistake to wait for it in vain.
+    if (this.mode === 'fast' || this.killed.includes(true) || this.#failure !== null) return;
     this.log.add({ kind: 'stuck-wait', waiting });
   }
 
   #giveUp(message: string): void {
-    if (this.mode === 'checked') this.log.add({ kind: 'failure', message });
+    if (this.mode === 'checked' && this.#failure === null) this.log.add({ kind: 'failure', message });
     while (this.schedule.next() !== undefined || this.schedule.bringIn());
     this.#spinning.length = 0;
     this.#waits.clear();
-    this.hosts.fail(new HeddleError('HEDDLE_STUCK', `the simulated machine stopped: ${message}`));
+    this.hosts.fail(
+      this.#failure ?? new HeddleError('HEDDLE_STUCK', `the simulated machine stopped: ${message}`),
+    );
   }
 
   /** A simulated SIGKILL, now or once the machine has made `atStep` steps. */

@@ -82,7 +82,7 @@ export class RaceReports {
       second: other,
       // Made when first asked for: what threads do after a race can tell what was missing before it.
       get hint() {
-        return inWordsOf(other.where, told().text);
+        return inWordsOf(one.where, inWordsOf(other.where, told().text));
       },
       get mend() {
         return told().mend;

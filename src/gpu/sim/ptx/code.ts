@@ -33,6 +33,8 @@ export type VariablePlace =
 export interface Layout {
   readonly places: ReadonlyMap<string, VariablePlace>;
   readonly shared: SharedMemory | null;
+  /** Where cooperative groups of several warps find what CUDA keeps for them. */
+  readonly reserved: number;
   readonly localBytes: number;
 }
 
@@ -297,6 +299,7 @@ export class Instruction {
       cluster_nctarank: String(cluster),
       total_smem_size: String(this.code.layout.shared?.bytes ?? 0),
       dynamic_smem_size: String(sharedBytes),
+      reserved_smem_offset_1: String(this.code.layout.reserved),
     };
     if (!Object.hasOwn(known, name)) this.refuse(`'%${name}' is no register that it knows`);
     return [known[name]!, '0'];

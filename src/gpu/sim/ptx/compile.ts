@@ -1,6 +1,7 @@
 /** From a kernel in PTX to a JavaScript function that the machine runs like those of kernels in TypeScript. */
 import { mostShared } from '../../../lang/index.js';
 import {
+  demangled,
   PtxError,
   type PtxInstruction,
   type PtxKernel,
@@ -21,6 +22,9 @@ import { Registers } from './registers.js';
 import { isProduct, touchedSums } from './sums.js';
 import { together } from './together.js';
 import { values } from './values.js';
+
+/** What CUDA keeps of shared memory for cooperative groups, at least. */
+const reservedBytes = 288;
 
 const handlers: Readonly<Record<string, Handler>> = { ...memory, ...values, ...together };
 
@@ -115,7 +119,12 @@ function layOut(kernel: PtxKernel): Layout {
   for (const { name, align, bytes, type } of shared.filter(({ bytes }) => bytes !== null)) {
     const offset = Math.ceil(end / align) * align;
     places.set(name, { space: 'shared', offset });
-    ranges.push({ name, offset, elementBytes: ptxBytes[type], length: bytes! / ptxBytes[type] });
+    ranges.push({
+      name: demangled(name).name,
+      offset,
+      elementBytes: ptxBytes[type],
+      length: bytes! / ptxBytes[type],
+    });
     end = offset + bytes!;
   }
   const dynamic = shared.filter(({ bytes }) => bytes === null);
@@ -124,8 +133,15 @@ function layOut(kernel: PtxKernel): Layout {
     const offset = Math.ceil(end / align) * align;
     for (const { name } of dynamic) places.set(name, { space: 'shared', offset });
     if (sharedBytes > 0)
-      ranges.push({ name: dynamic[0]!.name, offset, elementBytes: 1, length: sharedBytes });
+      ranges.push({ name: demangled(dynamic[0]!.name).name, offset, elementBytes: 1, length: sharedBytes });
     end = offset + sharedBytes;
+  }
+  const reserved = Math.ceil(end / 16) * 16;
+  const asks = ({ operands }: PtxInstruction): boolean =>
+    operands.some((one) => one.kind === 'special' && one.name === 'reserved_smem_offset_1');
+  if (entry.instructions.some(asks)) {
+    ranges.push({ name: "cooperative groups'", offset: reserved, elementBytes: 1, length: reservedBytes });
+    end = reserved + reservedBytes;
   }
   if (end > mostShared)
     throw new PtxError(
@@ -140,7 +156,7 @@ function layOut(kernel: PtxKernel): Layout {
     places.set(name, { space: 'local', offset });
     localBytes = offset + bytes;
   }
-  return { places, shared: end > 0 ? { bytes: end, ranges } : null, localBytes };
+  return { places, shared: end > 0 ? { bytes: end, ranges } : null, reserved, localBytes };
 }
 
 function print(code: Code, each = (run: () => void): void => run()): void {

@@ -267,6 +267,14 @@ describe('memory', () => {
     expect(words[0]).toBe(expected);
   });
 
+  test('what CUDA keeps of a block for cooperative groups lies behind its own', async () => {
+    const declarations = '.shared .align 4 .b8 tile[20];';
+    const body = `mov.u32 %r1, %reserved_smem_offset_1; st.shared.u32 [%r1+284], 7; mov.u32 %r2, tile; st.shared.u32 [%r2+16], 1;
+  ld.shared.u32 %r0, [%r1+284]; st.global.u32 [%out], %r0;`;
+    const { words, findings, error } = await run(fileOf(body, { declarations }));
+    expect([words[0], findings, error]).toEqual([7, [], null]);
+  });
+
   test('an address past the end of a buffer, and before its start, hits no other one', async () => {
     const past = await run(fileOf('st.global.u32 [%out+256], 1;'));
     expect(past.findings[0]).toMatchObject({
@@ -479,6 +487,35 @@ READER:
     }
   });
 
+  test('on shared memory names the variable as C++ does', async () => {
+    const declarations = '.shared .align 4 .b8 _ZZ5applyPfiE4tile[64];';
+    const body = 'mov.u32 %r1, %tid.x; st.shared.u32 [_ZZ5applyPfiE4tile+4], %r1;';
+    const { findings } = await run(fileOf(body, { declarations }), { block: 2 });
+    expect(findings).toMatchObject([{ kind: 'race', location: 'apply(float*, int)::tile[4]' }]);
+  });
+
+  test('with what a host copies has a hint in the language of the kernel', async () => {
+    const machine = SimMachine.create({ ranks: 2, mode: 'checked', seed: '0' });
+    const window = machine.device(1).allocateWindow(8, 'window');
+    const body = `ld.param.u32 %r1, [who]; setp.eq.u32 %p1, %r1, 1; @%p1 bra WAIT;
+st.global.u32 [%out], 5; st.relaxed.sys.global.u32 [%out+4], 1; ret;
+WAIT: ld.acquire.sys.global.u32 %r2, [%out+4]; setp.eq.u32 %p2, %r2, 0; @%p2 bra WAIT;`;
+    const text = fileOf(body, { params: '.param .u32 who' });
+    const streams = [0, 1].map((rank) => machine.device(rank).createStream());
+    for (const [rank, stream] of streams.entries()) {
+      const program = await machine
+        .device(rank)
+        .load(ptx(text, 'k.ptx').kernel('k', { params: ['out', 'who'] }));
+      const launcher = program.launcher({ grid: 1, block: 1, rank });
+      launcher.set('out', window.address);
+      launcher.set('who', rank);
+      launcher.launch(stream);
+    }
+    await streams[1]!.copyOut(window.address, 4);
+    const hints = machine.findings.map((one) => (one.kind === 'race' ? one.hint : ''));
+    expect(hints).toEqual([expect.stringContaining('make it a release, or put fence.acq_rel.sys before it')]);
+  });
+
   describe('a load by the cache that is not coherent', () => {
     const store = 'st.global.u32 [%out], 1;';
     const load = 'ld.global.nc.u32 %r1, [%out];';
@@ -635,6 +672,14 @@ describe('refusals name the line, and what is not known', () => {
   test('a trap ends the launch, and says where', async () => {
     const { error } = await run(fileOf('trap;'));
     expect(String(error)).toContain('trap at k.ptx:10  trap;');
+  });
+
+  test('a trap comes before all that waits for the thread in vain', async () => {
+    const body = `mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 0; @%p1 trap;
+AGAIN: ld.relaxed.gpu.global.u32 %r2, [%out]; setp.eq.u32 %p2, %r2, 0; @%p2 bra AGAIN;`;
+    const { error, findings } = await run(fileOf(body), { grid: 2, fills: 1 });
+    expect(String(error)).toContain('trap at k.ptx:10');
+    expect(findings).toEqual([]);
   });
 });
 
