@@ -14,7 +14,7 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 11_020,
-  gpu: 20_890,
+  gpu: 20_920,
   net: 11_310,
   moe: 19_020,
   verify: 7_010,
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 81_400 },
+  { name: 'src', files: sources('src'), ceiling: 81_430 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_650 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_910 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_960 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 33_810 },
