@@ -25,7 +25,6 @@ import {
   type Launcher,
   type LaunchShape,
   type MappedMemory,
-  type Memory,
   type PeerMemory,
   type Program,
   requireFills,
@@ -129,7 +128,7 @@ export class SimDevice implements Device {
     return memory;
   }
 
-  allocate(bytes: number, purpose: string): Memory {
+  allocate(bytes: number, purpose: string): WindowMemory {
     const memory = this.#place(bytes, purpose);
     if (this.#shared.engine.mode === 'checked') memory.buffer.poison(0, bytes);
     return memory;
@@ -174,7 +173,7 @@ export class SimDevice implements Device {
     return this.#peerAt(this.#windowOf(handle).address, () => {});
   }
 
-  reserveWindow(bytes: number, purpose: string): PeerMemory {
+  reserveWindow(bytes: number, purpose: string): PeerMemory & { unmap(): void } {
     this.#requireLive();
     requireInteger('bytes', bytes, 1, maxBufferBytes);
     requireText('purpose', purpose);
@@ -183,7 +182,12 @@ export class SimDevice implements Device {
     nothing.free();
     nothing.reserved = true;
     const address = addresses.place(nothing);
-    return this.#peerAt(address, () => addresses.release(address));
+    const unmap = (): void => addresses.put(address, nothing);
+    const close = (): void => {
+      unmap();
+      addresses.release(address);
+    };
+    return { ...this.#peerAt(address, close), unmap };
   }
 
   /** A window that was opened has the same address on all ranks, so the first that maps another there does so for all. */

@@ -19,6 +19,8 @@ export class Hosts {
   #announced = false;
   readonly #pending = new Set<Pending>();
 
+  /** Whether a host may still act of which nothing is known here. */
+  mayAct: () => boolean = () => false;
   readonly #onTold: () => void;
 
   constructor(ranks: number, onTold: () => void) {
@@ -85,7 +87,7 @@ export class Hosts {
       programs++;
       if (this.#waits[rank] === 0) return false;
     }
-    return programs > 0 || this.anyPending;
+    return (programs > 0 || this.anyPending) && !this.mayAct();
   }
 
   /** Ends what hosts await: of one rank, or of all. */

@@ -21,6 +21,7 @@ export { findingKey, formatFinding } from './findings.js';
 export type { HostProgram } from './host-threads.js';
 export { type MachineOptions, type MachineStatistics, SimMachine } from './machine.js';
 export type { SimHostView } from './mapped.js';
+export { type Room, stride } from './memory.js';
 export type { FlushedNetwork, HostSubstitute, Nic } from './network.js';
 export type { ScheduleName } from './options.js';
 export { refusedIn } from './ptx/compile.js';

@@ -9,7 +9,7 @@ import type { Finding, StaleRead } from './detector/detector.js';
 import { SimDevice } from './device.js';
 import { Engine } from './engine.js';
 import type { HostProgram } from './host-threads.js';
-import { AddressSpace, type SimBuffer } from './memory.js';
+import { AddressSpace, type Room, type SimBuffer } from './memory.js';
 import { asTheyAre, type FlushedNetwork, type HostSubstitute, Nic } from './network.js';
 import type { EngineOptions } from './options.js';
 import { assuming } from './ptx/assume.js';
@@ -156,6 +156,16 @@ export class SimMachine {
       detector.hostHeard(rank, meeting.together);
       goOn();
     };
+  }
+
+  /** Has memory of GPUs lie where other processes see it too. Before anything is allocated. */
+  moveInto(room: Room): void {
+    this.#addresses.moveInto(room);
+  }
+
+  /** Asked before waits end as hopeless: whether hosts that the machine does not see, such as other processes, may still act. */
+  hostsElsewhere(mayAct: () => boolean): void {
+    this.#engine.hosts.mayAct = mayAct;
   }
 
   /** For a host that waits for what the machine knows nothing of, such as a file: nothing in the machine moves meanwhile. */

@@ -26,11 +26,11 @@ interface NamedRange {
  * and all of them at all times (an empty one after `free`).
  */
 export class SimBuffer implements BufferInfo {
-  i32: Int32Array;
-  f32: Float32Array;
-  u16: Uint16Array;
-  u8: Uint8Array;
-  u64: BigUint64Array;
+  i32 = noWords;
+  f32 = noFloats;
+  u16 = noHalves;
+  u8 = noBytes;
+  u64 = noLongs;
   freed = false;
   /** Stands for what is not mapped yet. */
   reserved = false;
@@ -56,7 +56,11 @@ export class SimBuffer implements BufferInfo {
     readonly bytes: number,
   ) {
     // Rounded up so that every view fits; the bounds that count are `bytes`.
-    const memory = new ArrayBuffer(Math.ceil(bytes / 16) * 16);
+    this.lieIn(new ArrayBuffer(Math.ceil(bytes / 16) * 16));
+  }
+
+  /** What was in the buffer before does not come along. */
+  lieIn(memory: ArrayBuffer): void {
     this.i32 = new Int32Array(memory);
     this.f32 = new Float32Array(memory);
     this.u16 = new Uint16Array(memory);
@@ -161,6 +165,16 @@ export const maxBufferBytes = 2 ** 31;
 const apart = 4099;
 let machines = 0;
 
+/** Memory of the host in which memory of simulated GPUs lies, where other processes see it too, at its address. */
+export interface Room {
+  /** The first address, a multiple of 4 GiB, and how many buffers there may be, each 4 GiB behind the one before it. */
+  readonly first: number;
+  readonly most: number;
+  /** Zeros, of at least so many bytes. */
+  take(address: number, bytes: number): ArrayBuffer;
+  give(address: number): void;
+}
+
 /** Where an address points: in the buffer that is there by now. */
 export interface ByteAt {
   readonly buffer: SimBuffer;
@@ -171,20 +185,31 @@ export class AddressSpace {
   /** By which of the strides it has. */
   readonly #buffers = new Map<number, SimBuffer>();
   readonly #reusable: number[] = [];
-  readonly #first = machines++ * apart;
+  #first = machines++ * apart;
+  #most = maxBuffers;
+  #room: Room | null = null;
   /** Buffers by stride, from the first one on. Kernels that address memory by numbers look here first. */
   readonly table: SimBuffer[] = [];
   /** The stride of the table's first buffer. */
-  readonly tableBase = 1 + (this.#first % maxBuffers);
+  tableBase = 1 + (this.#first % maxBuffers);
+
+  /** From now on buffers lie there. None was placed before. */
+  moveInto(room: Room): void {
+    this.#room = room;
+    this.#first = room.first / stride - 1;
+    this.#most = room.most;
+    this.tableBase = 1 + this.#first;
+  }
 
   place(buffer: SimBuffer): number {
-    const index = this.#buffers.size < maxBuffers ? this.#fresh() : this.#reusable.shift();
+    const index = this.#buffers.size < this.#most ? this.#fresh() : this.#reusable.shift();
     if (index === undefined) {
       throw new HeddleError(
         'HEDDLE_OUT_OF_MEMORY',
-        `the simulated machine holds ${maxBuffers} buffers; free some before allocating more`,
+        `the simulated machine holds ${this.#most} buffers; free some before allocating more`,
       );
     }
+    if (this.#room !== null && !buffer.freed) buffer.lieIn(this.#room.take(index * stride, buffer.u8.length));
     this.put(index * stride, buffer);
     return index * stride;
   }
@@ -210,7 +235,9 @@ export class AddressSpace {
   /** The address of a buffer that is gone may be given to another, once no fresh one is left. */
   release(address: number): void {
     const index = address / stride;
-    if (this.#buffers.get(index)!.freed) this.#reusable.push(index);
+    if (!this.#buffers.get(index)!.freed) return;
+    this.#room?.give(address);
+    this.#reusable.push(index);
   }
 
   /** The place of `bytes` bytes from `address` on. */

@@ -4,13 +4,14 @@
  */
 #include "client.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -18,16 +19,36 @@
 
 _Thread_local int device, last;
 static _Thread_local int connection = -1;
-static int owner;
+static int owner, room = -1;
+static uint64_t first_of_room;
 static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t entering = PTHREAD_MUTEX_INITIALIZER;
 
 static void leave(void *value) { close((int)(intptr_t)value - 1); }
 static void prepare(void) { pthread_key_create(&key, leave); }
 
-/* A program that Heddle has started ends with it, however that ends. */
+/* "name:secret", the name of an abstract socket, is in the environment. */
+static int reach(const char **secret) {
+  const char *address = getenv("HEDDLE_PROGRAM");
+  *secret = address ? strchr(address, ':') : NULL;
+  struct sockaddr_un to = {.sun_family = AF_UNIX};
+  size_t length = *secret ? (size_t)((*secret)++ - address) : sizeof to.sun_path;
+  if (length + 1 > sizeof to.sun_path) return -1;
+  memcpy(to.sun_path + 1, address, length);
+  int made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (connect(made, (void *)&to, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)) == 0) return made;
+  return close(made), -1;
+}
+
+/* Nothing is ever said here: when Heddle ends, however it does, the system ends this process. */
 __attribute__((constructor)) static void begin(void) {
-  if (getenv("HEDDLE_PROGRAM") != NULL) prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const char *secret;
+  int watch = reach(&secret);
+  if (watch < 0) return;
+  fcntl(watch, F_SETOWN, getpid());
+  fcntl(watch, F_SETSIG, SIGKILL);
+  fcntl(watch, F_SETFL, O_ASYNC);
 }
 
 static void gone(void) {
@@ -71,23 +92,40 @@ static int exchange(int kind, const uint64_t *values, const void *tail, size_t l
   return (int)answer[0];
 }
 
-/* "name:secret", the name of an abstract socket, is in the environment. A process that was forked after its first call has no GPUs,
-   as in CUDA. */
+/* Memory of GPUs has the same addresses in all processes. Debuggers and core files leave it out. */
+static void enter(const uint64_t *of) {
+  char path[64];
+  pthread_mutex_lock(&entering);
+  if (room < 0) {
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)of[0], (int)of[1]);
+    first_of_room = of[2];
+    room = open(path, O_RDWR | O_CLOEXEC);
+    void *at = mmap((void *)of[2], of[3], PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, room, 0);
+    if (at == MAP_FAILED) perror("heddle: this process does not see the memory of simulated GPUs");
+    else madvise(at, of[3], MADV_DONTDUMP);
+  }
+  pthread_mutex_unlock(&entering);
+}
+
+void show(uint64_t at, uint64_t origin, size_t bytes) {
+  mmap((void *)at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, room, (off_t)(origin - first_of_room));
+  madvise((void *)at, bytes, MADV_DONTDUMP);
+}
+
+/* A process that was forked after its first call has no GPUs, as in CUDA. */
 static int connected(void) {
-  const char *address = getenv("HEDDLE_PROGRAM"), *secret = address ? strchr(address, ':') : NULL;
+  const char *secret;
+  uint64_t answer[4];
+  if (connection >= 0 && getpid() == owner) return SUCCESS;
+  if (getenv("HEDDLE_PROGRAM") == NULL) return NO_DEVICE;
   pthread_once(&once, prepare);
-  if (secret == NULL) return NO_DEVICE;
   if (owner == 0) owner = getpid();
   if (getpid() != owner) return NOT_INITIALIZED;
-  if (connection >= 0) return SUCCESS;
-  struct sockaddr_un to = {.sun_family = AF_UNIX};
-  size_t length = (size_t)(secret - address);
-  if (length + 1 > sizeof to.sun_path) return NO_DEVICE;
-  memcpy(to.sun_path + 1, address, length);
-  connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (connect(connection, (void *)&to, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)) != 0) gone();
+  connection = reach(&secret);
+  if (connection < 0) gone();
   pthread_setspecific(key, (void *)(intptr_t)(connection + 1));
-  if (exchange(HELLO, (words){owner}, secret + 1, strlen(secret + 1), NULL, NULL) != SUCCESS) gone();
+  if (exchange(HELLO, (words){owner}, secret, strlen(secret), NULL, answer) != SUCCESS) gone();
+  enter(answer);
   return SUCCESS;
 }
 

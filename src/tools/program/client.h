@@ -17,21 +17,36 @@ enum {
   DEVICE_SYNCHRONIZE, COUNT, SYMBOL, REFUSED, PEER_COPY
 };
 
+/* The same for memory that processes share: the list of driver.ts. */
+enum { BASE = 128, ALIAS, CREATE, HOLD, RELEASE, RESERVE, MAP, UNMAP, UNRESERVE };
+
+/* These names are seen by the program, too. */
+#define device heddle_device
+#define last heddle_last
+#define ask heddle_ask
+#define get heddle_get
+#define refuse heddle_refuse
+#define wrong heddle_wrong
+#define show heddle_show
+#define tell_first heddle_tell_first
+
 typedef uint64_t words[5];
 
 /* The device of this thread, and the last error that it has seen. */
-extern _Thread_local int device, last;
+extern API _Thread_local int device, last;
 
 /* Before this process asks for anything else, it tells this: what was registered before its first call, and may be before a fork. */
-void tell_first(void (*what)(void));
+API void tell_first(void (*what)(void));
 /* Asks with five words and a tail; an answer has a word, and a tail that goes to `into`. Gives CUDA's result, and keeps an error. */
-int ask(int kind, const uint64_t *values, const void *tail, size_t length, uint64_t *word, void *into);
+API int ask(int kind, const uint64_t *values, const void *tail, size_t length, uint64_t *word, void *into);
 /* Asks for the word of 8 bytes that goes to `result`. */
-int get(int kind, uint64_t a, uint64_t b, void *result);
+API int get(int kind, uint64_t a, uint64_t b, void *result);
 /* A call that is not there: Heddle names it at the end. */
-int refuse(const char *call);
+API int refuse(const char *call);
+/* Has this process see at an address of the room what lies at another one. */
+API void show(uint64_t at, uint64_t origin, size_t bytes);
 /* Keeps an error. */
-int wrong(int error);
+API int wrong(int error);
 
 #define ASK(kind, ...) ask(kind, (words){__VA_ARGS__}, NULL, 0, NULL, NULL)
 #define U(value) ((uint64_t)(uintptr_t)(value))

@@ -2,7 +2,11 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
-import { type Call, Process, type Session } from './session.js';
+import { stride } from '../../gpu/sim/index.js';
+import type { Call } from './calls.js';
+import { Process } from './process.js';
+import type { SharedRoom } from './room.js';
+import type { Session } from './session.js';
 
 const headBytes = 64;
 
@@ -40,24 +44,37 @@ function wordsOf(values: readonly number[]): Buffer {
 }
 
 /** Serves the processes of a program. `address` goes into their environment. */
-export async function serve(session: Session) {
+export async function serve(session: Session, room: SharedRoom) {
   // As long as names may be: versions of Node.js differ in how they fill the rest.
   const name = `heddle-${randomBytes(50).toString('hex')}`;
   const secret = randomBytes(16).toString('hex');
   /** By their ids. */
   const processes = new Map<number, Process>();
+  let called = false;
   const sockets = new Set<Socket>();
+  /** A process ends, or becomes another program, with the last of its connections. */
+  const join = (socket: Socket, id: number): Process => {
+    const found = processes.get(id) ?? new Process();
+    processes.set(id, found);
+    called = true;
+    found.connections++;
+    socket.on('close', () => {
+      if (--found.connections === 0) processes.delete(id);
+    });
+    return found;
+  };
   const talk = async (socket: Socket): Promise<void> => {
-    let process: Process | null = null;
+    let from: Process | null = null;
     for await (const call of callsOf(socket)) {
-      const [id = 0] = call.words;
-      if (process === null) {
+      if (from === null) {
         if (call.tail.toString() !== secret) return;
-        process = processes.get(id) ?? new Process();
-        processes.set(id, process);
+        from = join(socket, call.words[0]!);
+        const { descriptor, first, most } = room;
+        socket.write(wordsOf([0, 0, 32, 0, process.pid, descriptor, first, most * stride]));
+        continue;
       }
-      const { result, word, tail } = await session.answer({ ...call, process });
-      const brought = process.takeBrought();
+      const { result, word, tail } = await session.answer({ ...call, process: from });
+      const brought = from.takeBrought();
       socket.cork();
       socket.write(wordsOf([result, word, 8 * tail.length, brought.length, ...tail]));
       for (const { to, bytes } of brought) {
@@ -81,7 +98,7 @@ export async function serve(session: Session) {
   return {
     address: `${name}:${secret}`,
     /** Whether a process has called CUDA. */
-    isCalled: (): boolean => processes.size > 0,
+    isCalled: (): boolean => called,
     close(): void {
       server.close();
       for (const socket of sockets) socket.destroy();

@@ -7,64 +7,10 @@ import { ArgumentError, messageOf } from '../../base/errors.js';
 import type { SimDevice, SimEvent, SimMachine, SimStream } from '../../gpu/sim/index.js';
 import type { PtxKernel } from '../../lang/index.js';
 import { ptxIn } from './binary.js';
+import { type Call, CallError, cuda, type Memories, upper } from './calls.js';
+import { DriverCalls, driverKinds } from './driver.js';
 import type { Kernels } from './kernels.js';
-
-/** Results that a program sees. */
-const cuda = { invalid: 1, memory: 2, symbol: 13, function: 98, handle: 400, notReady: 600, failed: 719 };
-
-/** The error of a call: its result in CUDA. */
-class CallError extends Error {
-  constructor(
-    readonly result: number,
-    message: string,
-  ) {
-    super(message);
-  }
-}
-
-/** A function or a variable, and the PTX that has it. */
-interface Named {
-  readonly texts: readonly string[];
-  readonly name: string;
-}
-
-/** What one process of the program has told, and what it is still to get. */
-export class Process {
-  /** The PTX of each fat binary, and of those that were linked with it. */
-  readonly binaries = new Map<number, string[]>();
-  /** By the address of its stub. */
-  readonly functions = new Map<number, Named>();
-  /** By its address on the host. */
-  readonly variables = new Map<number, Named>();
-  #brought: { readonly to: number; readonly bytes: Uint8Array }[] = [];
-
-  /** A copy has brought bytes for the process's own memory. */
-  bring(to: number, bytes: Uint8Array): void {
-    this.#brought.push({ to, bytes });
-  }
-
-  /** What copies have brought since the last time. */
-  takeBrought(): readonly { readonly to: number; readonly bytes: Uint8Array }[] {
-    const taken = this.#brought;
-    this.#brought = [];
-    return taken;
-  }
-
-  textsOf(binary: number): string[] {
-    const texts = this.binaries.get(binary) ?? [];
-    this.binaries.set(binary, texts);
-    return texts;
-  }
-}
-
-/** A call: who makes it, its arguments, and what follows them. */
-export interface Call {
-  readonly process: Process;
-  readonly kind: number;
-  readonly device: number;
-  readonly words: readonly number[];
-  readonly tail: Buffer;
-}
+import type { Process } from './process.js';
 
 export interface Answer {
   readonly result: number;
@@ -100,6 +46,9 @@ const kinds = [
   ...(['eventSynchronize', 'eventQuery', 'elapsed', 'streamSynchronize', 'streamQuery'] as const),
   ...(['deviceSynchronize', 'count', 'symbol', 'refused', 'peerCopy'] as const),
 ] as const;
+
+/** The number of the first kind of `driverKinds`: far behind those above. */
+const firstOfDriver = 128;
 
 /** Gives the word of an answer, a list of it and what follows it, or nothing of use. */
 type Handler = (call: Call) => unknown;
@@ -182,14 +131,12 @@ class Gpu {
 /** Turns that the machine gets where a program asks whether something is done. */
 const turnsPerQuery = 4;
 
-/** Addresses of one allocation have their upper words in common. */
-const upper = (address: number): number => Math.floor(address / 2 ** 32);
-
 export class Session {
   readonly #machine: SimMachine;
   readonly #kernels: Kernels;
   readonly #gpus: readonly Gpu[];
-  readonly #memories = new Map<number, { readonly rank: number; readonly bytes: number; free(): void }>();
+  readonly #memories: Memories = new Map();
+  readonly #driver: DriverCalls;
   readonly #events = new Map<number, { readonly gpu: Gpu; readonly event: SimEvent }>();
   /** Numbers of streams and events: 0 to 2 stand for default streams. */
   #next = 3;
@@ -207,6 +154,7 @@ export class Session {
     this.#machine = machine;
     this.#kernels = kernels;
     this.#gpus = Array.from({ length: machine.ranks }, (_, rank) => new Gpu(machine.device(rank)));
+    this.#driver = new DriverCalls(machine, this.#memories);
     this.#hold();
   }
 
@@ -237,13 +185,19 @@ export class Session {
 
   async answer(call: Call): Promise<Answer> {
     const kind = kinds[call.kind];
+    const shared = driverKinds[call.kind - firstOfDriver];
     try {
-      const given = kind === undefined ? 0 : await this.#calls[kind](call);
+      const given =
+        shared !== undefined
+          ? await this.#driver.calls[shared](call)
+          : kind === undefined
+            ? 0
+            : await this.#calls[kind](call);
       const [word = 0, ...tail] = [given].flat().filter((one) => typeof one === 'number');
       return { result: 0, word, tail };
     } catch (error) {
       const wrong = error instanceof CallError || error instanceof ArgumentError;
-      if (wrong) this.invalid ??= `${kind}: ${messageOf(error)}`;
+      if (wrong) this.invalid ??= `${kind ?? shared}: ${messageOf(error)}`;
       else this.error ??= error;
       return {
         result: error instanceof CallError ? error.result : wrong ? cuda.invalid : cuda.failed,
@@ -317,12 +271,14 @@ export class Session {
     malloc: ({ device, words: [bytes = 0] }) => {
       if (bytes === 0) return 0;
       const memory = this.#machine.device(device).allocate(bytes, `cudaMalloc ${++this.#allocated}`);
-      this.#memories.set(upper(memory.address), { rank: device, bytes, free: () => memory.free() });
+      const { address, handle } = memory;
+      this.#memories.set(upper(address), { rank: device, bytes, handle, free: () => memory.free() });
       return memory.address;
     },
     free: async ({ words: [address = 0] }) => {
       const found = this.#memories.get(upper(address));
-      if (found === undefined) throw new CallError(cuda.invalid, 'the address is no allocation’s');
+      if (found?.free === undefined || address % 2 ** 32 !== 0)
+        throw new CallError(cuda.invalid, 'the address is no allocation’s');
       this.#memories.delete(upper(address));
       await this.#moving(this.#gpu(found.rank).synchronize());
       found.free();
@@ -396,7 +352,7 @@ export class Session {
       const address = kernel === null ? null : this.#machine.device(device).addressOf(kernel, name);
       if (address === null) throw new CallError(cuda.symbol, `the program has no variable ${name}`);
       const { bytes } = kernel!.module.variables.find((one) => one.name === name)!;
-      this.#memories.set(upper(address), { rank: device, bytes: bytes ?? 0, free: () => {} });
+      this.#memories.set(upper(address), { rank: device, bytes: bytes ?? 0 });
       return address;
     },
     refused: ({ tail }) => {

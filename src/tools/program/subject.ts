@@ -7,6 +7,7 @@ import type { SimMachine } from '../../gpu/sim/index.js';
 import { type CheckSubject, WrongResult } from '../../verify/check/index.js';
 import { Kernels } from './kernels.js';
 import { libraryFolder } from './library.js';
+import { sharedRoom } from './room.js';
 import { serve } from './serve.js';
 import { Session } from './session.js';
 
@@ -27,8 +28,10 @@ export function programSubject(
 
   async function run(machine: SimMachine): Promise<void> {
     const isFirst = runs++ === 0;
+    const room = sharedRoom();
+    machine.moveInto(room);
     const session = new Session(machine, kernels);
-    const server = await serve(session);
+    const server = await serve(session, room);
     const { LD_LIBRARY_PATH } = process.env;
     const child = spawn(program, args, {
       detached: true,
@@ -77,6 +80,8 @@ export function programSubject(
       process.off('exit', kill);
       kill();
       server.close();
+      for (let rank = 0; rank < gpus; rank++) await machine.device(rank).dispose();
+      room.close();
     }
   }
 

@@ -13,9 +13,10 @@ export async function execute(
 ) {
   const { machine, ranks } = machineOf({ ranks: 1, mode });
   const rank = ranks[0]!;
+  type Memory = ReturnType<typeof rank.device.allocate>;
   const [out, floats] = [program.out, program.floats].map(({ length }, i) =>
     rank.device.allocate(Math.max(1, length) * 4, i === 0 ? 'out' : 'floats'),
-  ) as [ReturnType<typeof upload>, ReturnType<typeof upload>];
+  ) as [Memory, Memory];
   const scalars = Object.fromEntries(
     Object.entries(program.inputs).map(([name, value]) => [
       name,

@@ -1,0 +1,41 @@
+/** What a program's calls are. */
+import type { Process } from './process.js';
+
+/** Results that a program sees. */
+export const cuda = {
+  invalid: 1,
+  memory: 2,
+  symbol: 13,
+  function: 98,
+  handle: 400,
+  notReady: 600,
+  failed: 719,
+};
+
+/** The error of a call: its result in CUDA. */
+export class CallError extends Error {
+  constructor(
+    readonly result: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+/** A call: who makes it, its arguments, and what follows them. */
+export interface Call {
+  readonly process: Process;
+  readonly kind: number;
+  readonly device: number;
+  readonly words: readonly number[];
+  readonly tail: Buffer;
+}
+
+/** Memory that the program knows, by the upper words of its addresses. `free` is left out where its address is not what frees it. */
+export type Memories = Map<
+  number,
+  { readonly rank: number; readonly bytes: number; readonly handle?: Uint8Array; free?(): void }
+>;
+
+/** Addresses of one allocation have their upper words in common. */
+export const upper = (address: number): number => Math.floor(address / 2 ** 32);

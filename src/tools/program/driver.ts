@@ -1,0 +1,119 @@
+/** Memory that processes of a program share: by CUDA's IPC handles, and by its virtual memory management. */
+import type { SimDevice, SimMachine } from '../../gpu/sim/index.js';
+import { type Call, CallError, cuda, type Memories, upper } from './calls.js';
+
+/** The kinds of calls, in the order of client.h. */
+export const driverKinds = [
+  ...(['base', 'alias', 'create', 'hold', 'release', 'reserve', 'map', 'unmap', 'unreserve'] as const),
+] as const;
+
+type Alias = ReturnType<SimDevice['reserveWindow']>;
+
+/** Memory that lives as long as a handle, or an address at which it is mapped, holds it. */
+interface Held {
+  readonly memory: ReturnType<SimDevice['allocate']>;
+  holders: number;
+}
+
+/** Handles are addresses: where the memory lies first of all. */
+export class DriverCalls {
+  readonly #machine: SimMachine;
+  readonly #memories: Memories;
+  readonly #held = new Map<number, Held>();
+  /** Further addresses of memory, and whose it is that is mapped there. */
+  readonly #aliases = new Map<number, { readonly alias: Alias; readonly bytes: number; of: number | null }>();
+  #made = 0;
+
+  constructor(machine: SimMachine, memories: Memories) {
+    this.#machine = machine;
+    this.#memories = memories;
+  }
+
+  #memoryAt(address: number) {
+    const found = this.#memories.get(upper(address));
+    if (found?.handle === undefined)
+      throw new CallError(cuda.invalid, 'the address is not one of memory that processes can share');
+    return { ...found, handle: found.handle };
+  }
+
+  #aliasAt(address: number) {
+    const found = this.#aliases.get(address);
+    if (found === undefined) throw new CallError(cuda.invalid, 'the address is not where a mapping begins');
+    return found;
+  }
+
+  #reserve(rank: number, bytes: number): number {
+    const alias = this.#machine.device(rank).reserveWindow(bytes, `mapping ${++this.#made}`);
+    this.#aliases.set(alias.address, { alias, bytes, of: null });
+    return alias.address;
+  }
+
+  /** A mapping is at once: what is enqueued later finds it. */
+  async #map(address: number, origin: number): Promise<void> {
+    const { rank, bytes, handle } = this.#memoryAt(origin);
+    const found = this.#aliasAt(address);
+    if (found.of !== null) throw new CallError(cuda.invalid, 'memory is mapped there already');
+    await found.alias.map(handle);
+    found.of = origin;
+    this.#memories.set(upper(address), { rank, bytes, handle });
+  }
+
+  #unmap(address: number): number {
+    const found = this.#aliasAt(address);
+    if (found.of === null) throw new CallError(cuda.invalid, 'no memory is mapped there');
+    const { of } = found;
+    found.alias.unmap();
+    found.of = null;
+    this.#memories.delete(upper(address));
+    return of;
+  }
+
+  #let(origin: number): void {
+    const held = this.#held.get(origin);
+    if (held === undefined) throw new CallError(cuda.invalid, 'there is no such handle');
+    if (--held.holders > 0) return;
+    this.#held.delete(origin);
+    this.#memories.delete(upper(origin));
+    held.memory.free();
+  }
+
+  readonly calls: Readonly<Record<(typeof driverKinds)[number], (call: Call) => unknown>> = {
+    // Where memory begins, its length, and whose it is.
+    base: ({ words: [address = 0] }) => {
+      const { bytes, rank } = this.#memoryAt(address);
+      return [Math.floor(address / 2 ** 32) * 2 ** 32, bytes, rank];
+    },
+    alias: async ({ device, words: [origin = 0] }) => {
+      const address = this.#reserve(device, this.#memoryAt(origin).bytes);
+      await this.#map(address, origin);
+      return address;
+    },
+    create: ({ words: [bytes = 0, rank = 0] }) => {
+      const memory = this.#machine.device(rank).allocate(bytes, `cuMemCreate ${++this.#made}`);
+      this.#held.set(memory.address, { memory, holders: 1 });
+      this.#memories.set(upper(memory.address), { rank, bytes, handle: memory.handle });
+      return memory.address;
+    },
+    hold: ({ words: [origin = 0] }) => {
+      const held = this.#held.get(origin);
+      if (held === undefined) throw new CallError(cuda.invalid, 'there is no such handle');
+      held.holders++;
+      return held.memory.bytes;
+    },
+    release: ({ words: [origin = 0] }) => this.#let(origin),
+    reserve: ({ device, words: [bytes = 0] }) => this.#reserve(device, bytes),
+    map: async ({ words: [address = 0, origin = 0] }) => {
+      const held = this.#held.get(origin);
+      if (held === undefined) throw new CallError(cuda.invalid, 'there is no such handle');
+      await this.#map(address, origin);
+      held.holders++;
+    },
+    unmap: ({ words: [address = 0] }) => this.#let(this.#unmap(address)),
+    unreserve: ({ words: [address = 0] }) => {
+      const found = this.#aliasAt(address);
+      if (found.of !== null) this.#unmap(address);
+      this.#aliases.delete(address);
+      found.alias.close();
+    },
+  };
+}
