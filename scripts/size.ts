@@ -14,11 +14,11 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 11_020,
-  gpu: 20_920,
+  gpu: 20_960,
   net: 11_310,
   moe: 19_020,
   verify: 7_010,
-  tools: 8_230,
+  tools: 8_520,
   cli: 2_760,
 };
 
@@ -35,7 +35,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 81_430 },
+  { name: 'src', files: sources('src'), ceiling: 81_760 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_650 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_960 },
 ];
