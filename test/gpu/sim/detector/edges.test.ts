@@ -262,156 +262,54 @@ describe('release and acquire', () => {
 });
 
 describe('streams', () => {
-  it('order launches and copies of one stream', () => {
-    const script = new Script();
-    const buffer = script.buffer();
-    const stream = script.stream();
-    script.detector.streamAccess(stream, 'write', buffer, 0, 64);
-    const first = script.launch(stream, { blocks: 2, threads: 2 });
-    script.read(first.thread(0, 1), buffer, 0, 'input');
-    script.write(first.thread(1, 1), buffer, 64, 'result');
-    first.end();
-    const second = script.launch(stream, { blocks: 2 });
-    script.read(second.thread(1, 0), buffer, 64, 'use');
-    script.write(second.thread(0, 0), buffer, 0, 'overwrite');
-    second.end();
-    script.detector.streamAccess(stream, 'read', buffer, 0, 128);
-    expect(script.races).toEqual([]);
-  });
+  found(`
+    order launches and copies of one stream
+    streams | copy w 0 data; launch a,b 0; b r data; a w late; end a; launch c,d 0; d r late; c w data; end c
+    copy r 0 data; copy r 0 late
 
-  it('do not order different streams, unless an event does', () => {
-    for (const event of [false, true]) {
-      const script = new Script();
-      const buffer = script.buffer();
-      const [one, two] = [script.stream(), script.stream()];
-      const first = script.launch(one);
-      script.write(first.thread(0, 0), buffer, 0, 'produce');
-      first.end();
-      if (event) {
-        script.detector.eventRecorded(one, 5);
-        script.detector.eventAwaited(two, 5);
-      }
-      const second = script.launch(two);
-      script.read(second.thread(0, 0), buffer, 0, 'consume');
-      expect(script.races).toEqual(event ? [] : ['produce consume']);
-    }
-  });
+    do not order different streams
+    streams | launch a 0; a w data; end a; launch b 0'; b r data
+    × data use
 
-  it('an event orders what was before its record only', () => {
-    const script = new Script();
-    const buffer = script.buffer();
-    const [one, two] = [script.stream(), script.stream()];
-    script.detector.eventRecorded(one, 5);
-    const first = script.launch(one);
-    script.write(first.thread(0, 0), buffer, 0, 'produce');
-    first.end();
-    script.detector.eventAwaited(two, 5);
-    script.read(script.launch(two).thread(0, 0), buffer, 0, 'consume');
-    expect(script.races).toEqual(['produce consume']);
-  });
+    unless an event does
+    streams | launch a 0; a w data; end a; record 0; await 0'; launch b 0'; b r data
 
-  it('the host carries order from a stream it awaited to what it enqueues, on its own rank', () => {
-    const script = new Script();
-    const buffer = script.buffer();
-    const [one, two, remote] = [script.stream(0), script.stream(0), script.stream(1)];
-    const first = script.launch(one);
-    script.write(first.thread(0, 0), buffer, 0, 'produce');
-    first.end();
-    script.detector.hostSynchronized(one, 0);
-    script.detector.hostEnqueued(two, script.detector.hostKnows(0));
-    script.detector.hostEnqueued(remote, script.detector.hostKnows(1));
-    script.read(script.launch(two).thread(0, 0), buffer, 0, 'consume');
-    expect(script.races).toEqual([]);
-    script.read(script.launch(remote).thread(0, 0), buffer, 0, 'elsewhere');
-    expect(script.races).toEqual(['produce elsewhere']);
-  });
+    an event orders what was before its record only
+    streams | record 0; launch a 0; a w data; end a; await 0'; launch b 0'; b r data
+    × data use
 
-  it('carry what their launches learnt from other ranks', () => {
-    const script = new Script();
-    const buffer = script.buffer();
-    const stream = script.stream(0);
-    const remote = script.launch(script.stream(1)).thread(0, 0);
-    script.write(remote, buffer, 0, 'data');
-    script.store(remote, 'release', 'sys', buffer, flag, 'flag');
-    const first = script.launch(stream);
-    script.load(first.thread(0, 0), 'acquire', 'sys', buffer, flag, 'poll');
-    first.end();
-    script.read(script.launch(stream).thread(0, 0), buffer, 0, 'use');
-    expect(script.races).toEqual([]);
-  });
+    the host carries order from a stream it awaited to what it enqueues, on its own rank
+    streams | launch a 0; a w data; end a; sync 0; enqueue 0'; enqueue 1; launch b 0'; b r data
+    launch far 1; far r data @elsewhere
+    × data elsewhere
 
-  it('a programmatic launch is ordered from awaitPrevious on, thread by thread', () => {
-    const script = new Script();
-    const buffer = script.buffer();
-    const stream = script.stream();
-    script.detector.streamAccess(stream, 'write', buffer, 0, 4);
-    const first = script.launch(stream);
-    script.write(first.thread(0, 0), buffer, 64, 'produce');
-    const second = script.launch(stream, { programmatic: true, threads: 2 });
-    script.read(second.thread(0, 0), buffer, 0, 'older');
-    expect(script.races).toEqual([]);
-    first.end();
-    script.detector.awaitPrevious(second.thread(0, 0));
-    script.read(second.thread(0, 0), buffer, 64, 'after');
-    expect(script.races).toEqual([]);
-    script.read(second.thread(0, 1), buffer, 64, 'without');
-    expect(script.races).toEqual(['produce without']);
-    second.end();
-    script.detector.streamAccess(stream, 'write', buffer, 64, 4);
-    expect(script.races).toHaveLength(1);
-  });
+    carry what their launches learnt from other ranks
+    streams | launch far 1; far w data; far st release.sys flag; launch a 0; a ld acquire.sys flag; end a; launch b 0; b r data
 
-  it('a programmatic launch starts behind what its predecessor awaited before it released', () => {
-    for (const awaits of [true, false]) {
-      const script = new Script();
-      const buffer = script.buffer();
-      const stream = script.stream();
-      const first = script.launch(stream, { programmatic: true });
-      script.write(first.thread(0, 0), buffer, 0, 'oldest');
-      const second = script.launch(stream, { programmatic: true });
-      script.write(second.thread(0, 0), buffer, 64, 'middle');
-      first.end();
-      if (awaits) script.detector.awaitPrevious(second.thread(0, 0));
-      script.detector.releaseNext(second.thread(0, 0));
-      const third = script.launch(stream, { programmatic: true });
-      script.load(third.thread(0, 0), 'relaxed', 'gpu', buffer, 0, 'read');
-      expect(script.races, `awaits: ${awaits}`).toEqual(awaits ? [] : ['oldest read']);
-      // L1 may still hold what was there before.
-      script.read(third.thread(0, 0), buffer, 0, 'by L1');
-      script.load(third.thread(0, 0), 'relaxed', 'cta', buffer, 0, 'by L1 too');
-      expect(script.races).toEqual(expect.arrayContaining(['oldest by L1', 'oldest by L1 too']));
-      // What the predecessor did itself is another matter.
-      script.read(third.thread(0, 0), buffer, 64, 'too early');
-      expect(script.races).toContain('middle too early');
-    }
-  });
+    a programmatic launch is ordered from awaitPrevious on, thread by thread
+    streams | copy w 0 data; launch a 0; a w late; early b,c 0; b r data; end a; b awaits; b r late; c r late @without
+    end b; copy w 0 late
+    × late without
 
-  it('what is awaited after the release comes too late for the next launch', () => {
-    const script = new Script();
-    const buffer = script.buffer();
-    const stream = script.stream();
-    const first = script.launch(stream);
-    script.write(first.thread(0, 0), buffer, 0, 'oldest');
-    const second = script.launch(stream, { programmatic: true });
-    script.detector.releaseNext(second.thread(0, 0));
-    first.end();
-    script.detector.awaitPrevious(second.thread(0, 0));
-    const third = script.launch(stream, { programmatic: true });
-    script.read(third.thread(0, 0), buffer, 0, 'read');
-    expect(script.races).toEqual(['oldest read']);
-  });
+    a programmatic launch starts behind what its predecessor awaited before it released; but L1 may hold what was there before
+    streams | early a 0; a w data; early b 0; b w late; end a; b awaits; b releases
+    early c 0; c ld relaxed.gpu data; c r data @by-L1; c ld relaxed.cta data @by-L1-too; c r late @too-early
+    × data by-L1
+    × data by-L1-too
+    × late too-early
 
-  it('a programmatic launch is unordered even where its predecessor happened to have ended', () => {
-    const script = new Script();
-    const buffer = script.buffer();
-    const stream = script.stream();
-    const first = script.launch(stream);
-    script.write(first.thread(0, 0), buffer, 0, 'produce');
-    first.end();
-    const second = script.launch(stream, { programmatic: true });
-    script.read(second.thread(0, 0), buffer, 0, 'consume');
-    expect(script.races).toEqual(['produce consume']);
-  });
+    and not behind what it did not await
+    streams | early a 0; a w data; early b 0; end a; b releases; early c 0; c ld relaxed.gpu data
+    × data poll
+
+    what is awaited after the release comes too late for the next launch
+    streams | launch a 0; a w data; early b 0; b releases; end a; b awaits; early c 0; c ld relaxed.gpu data
+    × data poll
+
+    a programmatic launch is unordered even where its predecessor happened to have ended
+    streams | launch a 0; a w data; end a; early b 0; b r data
+    × data use
+  `);
 });
 
 /** The copy reads what lies at `data`, or overwrites it. */
@@ -470,29 +368,12 @@ describe('the asynchronous proxy', () => {
     a 0:0.0 | a w far @fill; a async far data @load; a wait async; a cp data far
     × load copy
     × fill copy
-  `);
 
-  it('knows all of the launches before its own, where that has awaited them', () => {
-    const far = 4096;
-    const script = new Script();
-    const buffer = script.buffer('window');
-    const stream = script.stream();
-    const first = script.launch(stream);
-    script.write(first.thread(0, 0), buffer, 0, 'fill');
-    first.end();
-    const second = script.launch(stream);
-    script.bulk(second.thread(0, 0), 0, buffer, buffer, 0, 16, 'copy', 'bulk', far);
-    script.write(second.thread(0, 0), buffer, 512, 'fill again');
-    const third = script.launch(stream, { threads: 2, programmatic: true });
-    second.end();
-    const [me, other] = [third.thread(0, 0), third.thread(0, 1)];
-    script.bulk(other, 0, buffer, buffer, 512, 16, 'early', 'bulk', 2 * far);
-    script.detector.awaitPrevious(me);
-    script.bulk(me, 0, buffer, buffer, 512, 16, 'late', 'bulk', 3 * far);
-    third.barrier(0);
-    script.bulk(other, 0, buffer, buffer, 512, 16, 'told', 'bulk', 4 * far);
-    expect(script.races).toEqual(['fill again early']);
-  });
+    knows all of the launches before its own, where that has awaited them
+    streams | launch a 0; a w data; end a; launch b 0; b cp data far; b w flag @again; early c,d 0; end b
+    d cp flag 8192 @early; c awaits; c cp flag 12288 @late; barrier c; d cp flag 16384 @told
+    × again early
+  `);
 });
 
 /** A copy of 16 bytes that its thread has filled. */

@@ -102,6 +102,19 @@ describe('hints', () => {
     tell atomics of too narrow a scope
     grid | a rmw relaxed.gpu data @wide; b rmw relaxed.cta data @narrow
     × wide narrow: Both are atomic, but the atomic at narrow has cta scope while the other thread is in another block: use gpu.
+
+    do not send a store behind a wait that it has gone through in the round before
+    streams | launch b 1; launch a 0; a w data; b st release.sys flag; a ld acquire.sys flag; end a; b r data @use-1
+    launch a 0; a w data @store-2; b st release.sys flag; a ld acquire.sys flag; end a; b r data @use-2
+    × use-1 store-2: Either the load comes too early…
+
+    ask every programmatic launch in between to await the one before
+    streams | early first 0; early second 0; end second; early last 0; first w data; last awaits; last r data
+    × data use: last was launched programmatically, before first on the same stream had finished, and not every launch from there on awaits the one before it: all must call g.awaitPrevious(), and in last the load at use must come behind it.
+
+    name the edge that could order two streams
+    streams | launch a 0; a w data; launch b 0'; b r data
+    × data use: …overwrites what it should read: streams 0 and 1 of rank 0 run side by side…
   `),
   )('%s', (_, steps, said) => {
     const script = play(steps);
@@ -113,38 +126,6 @@ describe('hints', () => {
       for (const part of parts) expect(hint).toContain(part);
       if (!says!.endsWith('…')) expect(hint.endsWith(parts.at(-1) ?? start!), hint).toBe(true);
     }
-  });
-
-  it('do not send a store behind a wait that it has gone through in the round before', () => {
-    const script = new Script();
-    const buffer = script.buffer();
-    const stream = script.stream(0);
-    const b = script.launch(script.stream(1)).thread(0, 0);
-    for (const round of [1, 2]) {
-      const launch = script.launch(stream);
-      script.write(launch.thread(0, 0), buffer, 0, `store ${round}`);
-      script.store(b, 'release', 'sys', buffer, flag, 'flag');
-      script.load(launch.thread(0, 0), 'acquire', 'sys', buffer, flag, 'poll');
-      launch.end();
-      script.read(b, buffer, 0, `use ${round}`);
-    }
-    expect(hintOf(script, 'use 1', 'store 2')).toMatch(/^Either the load comes too early/);
-  });
-
-  it('ask every programmatic launch in between to await the one before', () => {
-    const script = new Script();
-    const buffer = script.buffer();
-    const stream = script.stream(0);
-    const options = { programmatic: true };
-    const first = script.launch(stream, { ...options, kernel: 'first' });
-    script.launch(stream, { ...options, kernel: 'second' }).end();
-    const last = script.launch(stream, { ...options, kernel: 'last' });
-    script.write(first.thread(0, 0), buffer, 0, 'store');
-    script.detector.awaitPrevious(last.thread(0, 0));
-    script.read(last.thread(0, 0), buffer, 0, 'load');
-    expect(hintOf(script, 'store', 'load')).toBe(
-      'last was launched programmatically, before first on the same stream had finished, and not every launch from there on awaits the one before it: all must call g.awaitPrevious(), and in last the load at load must come behind it.',
-    );
   });
 
   it('know a host from a stream and from another rank', () => {
@@ -206,17 +187,6 @@ describe('hints', () => {
     );
     expect(hintOf(script, 'early', 'other')).toMatch(
       /^Either the load comes too early, or the store overwrites/,
-    );
-  });
-
-  it('name the edge that could order two streams', () => {
-    const script = new Script();
-    const buffer = script.buffer();
-    const [one, two] = [script.stream(0), script.stream(0)];
-    script.write(script.launch(one).thread(0, 0), buffer, 0, 'w');
-    script.read(script.launch(two).thread(0, 0), buffer, 0, 'other stream');
-    expect(hintOf(script, 'w', 'other stream')).toContain(
-      `overwrites what it should read: streams ${one} and ${two} of rank 0 run side by side`,
     );
   });
 

@@ -11,9 +11,17 @@
  * | `a cp PLACE PLACE`, `a async PLACE PLACE` | starts a bulk copy, or asynchronous loads, of 16 bytes: from, to; `cp2` is of the second group |
  * | `a wait bulk`, `a wait async`, `a read bulk` | awaits its first group of copies; or only that they have read |
  * | `a proxy`, `a proxy shared` | fence between ways to memory |
+ * | `launch a,b STREAM`, `early a,b STREAM` | starts a launch of the kernel `a`, whose threads are a and b; `early` starts programmatically |
+ * | `a awaits`, `a releases` | awaits the launch before; lets the next begin |
+ * | `copy w STREAM PLACE`, `copy r STREAM PLACE` | a copy of 4 bytes on a stream writes, or reads |
+ * | `record STREAM`, `await STREAM` | records the event; lets a stream wait for it |
+ * | `sync STREAM`, `enqueue STREAM` | its rank's host awaits a stream; the host enqueues to it |
+ *
+ * A stream is called as its rank, the second one of rank 0 `0'`.
  *
  * A scenario is its name, its threads and `|` and its steps, and what is to be found: `× FIRST SECOND` for each race, by its labels.
- * `node`, `grid`, `block` and `warp` stand for two threads a and b of different ones, `warp` for two of one warp.
+ * `node`, `grid`, `block` and `warp` stand for two threads a and b of different ones, `warp` for two of one warp; `streams` for nobody
+ * but those of later launches.
  *
  * `@label` behind a step is what findings call it. Without one a write is called as its place, a weak read `use`, a load `poll`, a
  * copy `copy`.
@@ -40,8 +48,7 @@ interface Place {
 
 /** A launch on each rank, with the threads that are named. */
 function placesOf(script: Script, threads: string): Map<string, Place> {
-  const named = threads.split(', ').map((text) => {
-    const [name, rank, block, lane] = text.split(/[ :.]/);
+  const named = [...threads.matchAll(/(\w+) (\d+):(\d+)\.(\d+)/g)].map(([, name, rank, block, lane]) => {
     return { name: name!, rank: Number(rank), block: Number(block), lane: Number(lane) };
   });
   const ranks = new Map<number, Running>();
@@ -84,10 +91,42 @@ export function play(text: string): Script {
   const buffer = script.buffer();
   const [threads = '', steps = ''] = text.split(' | ');
   const named = placesOf(script, pairs[threads] ?? threads);
+  const streams = new Map<string, number>();
+  const streamOf = (name: string): number => {
+    if (!streams.has(name)) streams.set(name, script.stream(Number.parseInt(name, 10)));
+    return streams.get(name)!;
+  };
+  const start = (names: string, stream: string, programmatic: boolean): void => {
+    const threads = names.split(',');
+    const options = { threads: threads.length, programmatic, kernel: threads[0]! };
+    const running = script.launch(streamOf(stream), options);
+    for (const [lane, name] of threads.entries())
+      named.set(name, { running, block: 0, lane, id: running.thread(0, lane) });
+  };
+  const onStreams: Readonly<Record<string, (...words: readonly string[]) => void>> = {
+    launch: (names, stream) => start(names!, stream!, false),
+    early: (names, stream) => start(names!, stream!, true),
+    copy: (kind, stream, place) => {
+      const access = kind === 'w' ? 'write' : 'read';
+      script.detector.streamAccess(streamOf(stream!), access, buffer, placeOf(place!), 4);
+    },
+    record: (stream) => script.detector.eventRecorded(streamOf(stream!), 5),
+    await: (stream) => script.detector.eventAwaited(streamOf(stream!), 5),
+    sync: (stream) => script.detector.hostSynchronized(streamOf(stream!), Number.parseInt(stream!, 10)),
+    enqueue: (stream) =>
+      script.detector.hostEnqueued(
+        streamOf(stream!),
+        script.detector.hostKnows(Number.parseInt(stream!, 10)),
+      ),
+  };
   for (const step of steps.split(/[;\n]/).map((step) => step.trim())) {
     if (step === '') continue;
     const [words = '', label] = step.split(' @');
     const [first = '', second = '', ...more] = words.split(' ');
+    if (Object.hasOwn(onStreams, first)) {
+      onStreams[first]!(second, ...more);
+      continue;
+    }
     const of = named.get(['barrier', 'warp', 'end'].includes(first) ? second : first);
     if (of === undefined) throw new Error(`nobody is called so in '${step}'`);
     const { running, block, lane, id } = of;
@@ -122,6 +161,8 @@ export function play(text: string): Script {
     else if (second === 'async') copy('async');
     else if (second === 'wait' || second === 'read')
       script.detector.copiesAwaited(id, more[0] as 'bulk' | 'async', 0, second === 'read');
+    else if (second === 'awaits') script.detector.awaitPrevious(id);
+    else if (second === 'releases') script.detector.releaseNext(id);
     else if (second === 'proxy') script.proxyFence(id, (more[0] ?? 'global') as Space);
     else throw new Error(`no step is '${step}'`);
   }
