@@ -37,10 +37,10 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 81_760 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_650 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_960 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_850 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 33_810 },
+  ...{ name: 'docs and README', ceiling: 33_580 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
