@@ -127,3 +127,59 @@ extern "C" __global__ void epilogue(const int* from, const int*, int* to, int* o
   __syncthreads();
   out[threadIdx.x] = to[32 + threadIdx.x];
 }
+
+struct alignas(128) TensorMap { char bytes[128]; };
+
+// 7. A tensor map goes on to the next group of rows, while the copies of the group before may still read it.
+extern "C" __global__ void regroup(const __grid_constant__ TensorMap base, const int* from, TensorMap* map, int* out) {
+  __shared__ alignas(128) int tiles[2][32];
+  __shared__ alignas(128) TensorMap own;
+  __shared__ alignas(8) uint64_t full[2];
+  if (threadIdx.x == 0) {
+    for (int group = 0; group < 2; group++) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&full[group])));
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    own = base;
+    for (int group = 0; group < 2; group++) {
+      uint32_t filled = shared_address(&full[group]);
+      asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(shared_address(&own)), "l"(from + 32 * group) : "memory");
+#ifdef MENDED
+      uint32_t done;
+      if (group > 0) do asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(shared_address(&full[group - 1])) : "memory"); while (!done);
+#endif
+      *map = own; // 7
+      asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
+      asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 128;" ::"r"(filled) : "memory");
+      asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2}], [%3];" ::"r"(shared_address(tiles[group])), "l"(map), "r"(0), "r"(filled) : "memory");
+    }
+    for (int group = 0; group < 2; group++) {
+      uint32_t done;
+      do asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(shared_address(&full[group])) : "memory"); while (!done);
+    }
+  }
+  __syncthreads();
+  out[threadIdx.x] = tiles[0][threadIdx.x] + tiles[1][threadIdx.x];
+}
+
+// 8. A thread counts the rounds up at the end, while other blocks may still ask which half of a buffer is the round's.
+__device__ int round_number = 1;
+__device__ unsigned arrived;
+extern "C" __global__ void meet(const int*, const int* mine, int* peer, int* out) {
+  if (threadIdx.x != 0) return;
+  const int at_start = round_number;
+  __threadfence();
+  atomicAdd(&arrived, 1);
+  if (blockIdx.x == 0) {
+    unsigned came;
+    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(came) : "l"(&arrived) : "memory"); while (came % gridDim.x != 0);
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(peer), "r"(at_start) : "memory");
+  }
+  int seen;
+  do asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(mine) : "memory"); while (seen != at_start);
+#ifdef MENDED
+  out[blockIdx.x] = at_start & 1;
+#else
+  out[blockIdx.x] = round_number & 1;
+#endif
+  if (blockIdx.x == 0) round_number = at_start + 1; // 8
+}

@@ -78,7 +78,8 @@ class Reader {
     if (this.#isTemplate) this.#type(); // what it returns
     const params: string[] = [];
     while (this.#next !== '' && this.#next !== 'E' && this.#next !== '.') params.push(this.#type());
-    return { name, params: listed(params) };
+    // Of a variable, or a function with a name of C.
+    return { name, params: params.length === 0 ? null : listed(params) };
   }
 
   #name(): string {
@@ -87,7 +88,7 @@ class Reader {
     if (this.#accept('Z')) {
       const { name, params } = this.encoding();
       this.#match(/E/y);
-      return `${name}(${params})::${this.#name()}`;
+      return `${name}${params === null ? '' : `(${params})`}::${this.#name()}`;
     }
     const isKnown = this.#next === 'S' && !this.#text.startsWith('St', this.#at);
     const name = isKnown ? this.#substitution() : this.#accept('St') ? `std::${this.#part()}` : this.#part();

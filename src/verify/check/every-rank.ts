@@ -1,6 +1,6 @@
 /** What a host does on every rank, in few words: memory by name and type, launches by the names of parameters, comparing. */
 import { ArgumentError, requireFunction, requireInteger } from '../../base/errors.js';
-import type { Stream } from '../../gpu/index.js';
+import type { Stream, Tensor } from '../../gpu/index.js';
 import type { PtxLaunchShape, SimDevice } from '../../gpu/sim/index.js';
 import type { PtxKernel } from '../../lang/ptx/index.js';
 import type { World } from '../../net/world/index.js';
@@ -15,14 +15,14 @@ export interface Elements extends Addressed {
   readonly count: number;
 }
 
-/** A parameter's value: a number, memory, or the bytes of a struct. */
-export type ParameterValue = number | bigint | Addressed | Uint8Array;
+/** A parameter's value: a number, memory, the bytes of a struct, or a tensor, of which the kernel gets a map. */
+export type ParameterValue = number | bigint | Addressed | Uint8Array | Tensor;
 
 /** The host of one rank. */
 export interface RankHost {
   readonly rank: number;
   readonly ranks: number;
-  /** For what this interface lacks: events, tensors, further streams. */
+  /** For what this interface lacks: events, further streams. */
   readonly device: SimDevice;
   /** The order of all that this host enqueues. */
   readonly stream: Stream;
@@ -91,7 +91,8 @@ function hostOf(world: World, device: SimDevice, wrong: WrongResult[]): RankHost
       const launcher = device.program(kernel).launcher({ ...shape, rank });
       const lengths = new Map(kernel.params.map(({ name, bytes }) => [name, bytes]));
       for (const [name, value] of Object.entries(values)) {
-        if (!(value instanceof Uint8Array)) launcher.set(name, numberOf(name, value));
+        if (typeof value === 'object' && 'extents' in value) launcher.setTensor(name, value);
+        else if (!(value instanceof Uint8Array)) launcher.set(name, numberOf(name, value));
         else if (value.length === (lengths.get(name) ?? value.length)) launcher.setBytes(name, value);
         else
           throw new ArgumentError(

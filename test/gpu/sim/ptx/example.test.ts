@@ -31,7 +31,7 @@ describe('the all-reduce of examples/ptx', () => {
     const source = join(root, `examples/ptx/${name}.cu`);
     const { status, stderr } = spawnSync(
       cudaTool('nvcc')!,
-      ['-ptx', '-arch=sm_90', '-lineinfo', ...options, source, '-o', file],
+      ['-ptx', '-arch=sm_90a', '-lineinfo', ...options, source, '-o', file],
       { encoding: 'utf8' },
     );
     expect(status, stderr).toBe(0);
@@ -66,7 +66,7 @@ describe('the all-reduce of examples/ptx', () => {
     };
     const lines = readFileSync(join(root, 'examples/ptx/field.cu'), 'utf8').split('\n');
     const { causes } = await check([subject(compile('field'))], { seeds: 20 });
-    expect(causes).toHaveLength(6);
+    expect(causes).toHaveLength(8);
     for (const [i, cause] of causes.entries()) {
       const line = 1 + lines.findIndex((text) => text.endsWith(`// ${i + 1}`));
       expect(cause.rules).toEqual([]);
@@ -75,7 +75,7 @@ describe('the all-reduce of examples/ptx', () => {
     }
     expect(
       causes.filter(({ mend }) => mend === null).map(({ findings: [one] }) => one!.configuration),
-    ).toEqual(['prefetch']);
+    ).toEqual(['prefetch', 'regroup', 'meet']);
     const mended = await check([subject(compile('field', '-DMENDED'))], { seeds: 20 });
     expect(mended.findings.map(formatFinding)).toEqual([]);
   });
