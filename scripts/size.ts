@@ -40,7 +40,7 @@ const parts: readonly Part[] = [
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_850 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 33_580 },
+  ...{ name: 'docs and README', ceiling: 33_630 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
