@@ -28,7 +28,7 @@ export { refusedIn } from './ptx/compile.js';
 export { Random } from './random.js';
 export type { Schedule } from './schedule.js';
 export { type HostOperation, type HostSite, hostLine } from './sites.js';
-export type { SimEvent, SimStream } from './stream.js';
+export { SimEvent, type SimStream } from './stream.js';
 export { lastSteps, scheduleTimeline } from './timeline.js';
 export { type Step, stepsOf, Trace } from './trace.js';
 export type { Watcher } from './watched.js';

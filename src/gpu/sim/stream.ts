@@ -176,6 +176,32 @@ export class SimStream extends Agent implements Stream {
     });
   }
 
+  /** Asks for the bytes once the stream has come so far, and whether they are others than when the copy was enqueued. */
+  copyInLater(
+    to: number,
+    bytes: number,
+    read: () => { readonly bytes: Uint8Array; readonly isChanged: boolean },
+  ): void {
+    const target = this.#addresses.find('to', to, bytes);
+    this.#work(() => {
+      const { buffer, offset } = target;
+      requireAllocated(buffer);
+      const { bytes: brought, isChanged } = read();
+      buffer.u8.set(brought, offset);
+      this.#wrote(target, bytes);
+      if (!isChanged || this.#engine.mode === 'fast') return;
+      const by = { rank: this.rank, kernel: 'the host', block: 0, thread: 0 };
+      const form = { kind: 'write', order: 'weak', scope: 'sys' } as const;
+      const where = `a copy or fill on stream ${this.#id} of rank ${this.rank}`;
+      this.#engine.log.misuse(
+        'the host changed memory after a copy from it was enqueued, and before that was made',
+        buffer,
+        offset,
+        { ...form, ...by, where, text: 'write by the host, through the stream' },
+      );
+    });
+  }
+
   copyOut(from: number, bytes: number): Promise<Uint8Array> {
     requireInteger('bytes', bytes, 0, maxBufferBytes);
     const source = this.#addresses.find('from', from, bytes);
@@ -188,6 +214,33 @@ export class SimStream extends Agent implements Stream {
     requireInteger('bytes', bytes, 0, maxBufferBytes);
     const source = this.#addresses.find('from', from, bytes);
     this.#work(() => take(this.#read(source, bytes)));
+  }
+
+  /** All that others do with this memory must be ordered with this: its life begins or ends here. */
+  claim(address: number, bytes: number): void {
+    const place = this.#addresses.find('address', address, bytes);
+    this.#work(() => {
+      requireAllocated(place.buffer);
+      this.#accessed('write', place, bytes);
+    });
+  }
+
+  /** Once the stream has come so far. No host waits. */
+  reached(run: () => void): void {
+    this.#work(run);
+  }
+
+  /** Once the stream has come so far, nothing in the machine moves until `run` is done. */
+  callHost(run: () => Promise<void>): void {
+    const recording: Recording = { number: this.#engine.newNumber(), done: false, step: 0, waiting: [] };
+    this.#work(() => {
+      const until = run().finally(() => {
+        recording.done = true;
+        for (const stream of recording.waiting) stream.kick();
+      });
+      void this.#engine.standStill(until);
+    });
+    this.enqueue({ kind: 'wait', recording });
   }
 
   #read(source: ByteAt, bytes: number): Uint8Array {

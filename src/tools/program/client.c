@@ -41,11 +41,12 @@ static int reach(const char **secret) {
   return close(made), -1;
 }
 
-/* Nothing is ever said here: when Heddle ends, however it does, the system ends this process. */
+/* Nothing is ever said here: when Heddle ends, however it does, the system ends this process. What that prints comes when it does. */
 __attribute__((constructor)) static void begin(void) {
   const char *secret;
   int watch = reach(&secret);
   if (watch < 0) return;
+  setvbuf(stdout, NULL, _IOLBF, 0);
   fcntl(watch, F_SETOWN, getpid());
   fcntl(watch, F_SETSIG, SIGKILL);
   fcntl(watch, F_SETFL, O_ASYNC);
@@ -74,21 +75,16 @@ static void receive(void *into, size_t bytes) {
   }
 }
 
-/* A request is its kind, the length of its tail, the device and five words. An answer is a result, a word, the length of its tail and
-   how many pieces of memory follow that copies have brought: an address and a length each, and the bytes. */
+/* A request is its kind, the length of its tail, the device and five words. An answer is a result, a word and the length of its tail.
+   Heddle itself reads and writes what copies move. */
 static int exchange(int kind, const uint64_t *values, const void *tail, size_t length, uint64_t *word, void *into) {
-  uint64_t head[8] = {kind, length, device}, answer[4];
+  uint64_t head[8] = {kind, length, device}, answer[3];
   memcpy(head + 3, values, 5 * sizeof *values);
   struct iovec parts[] = {{head, sizeof head}, {(void *)tail, length}};
   send_all(parts, 2);
   receive(answer, sizeof answer);
   if (word != NULL) *word = answer[1];
   receive(into, answer[2]);
-  for (uint64_t i = 0; i < answer[3]; i++) {
-    uint64_t piece[2];
-    receive(piece, sizeof piece);
-    receive((void *)piece[0], piece[1]);
-  }
   return (int)answer[0];
 }
 

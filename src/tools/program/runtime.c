@@ -152,9 +152,7 @@ API int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, cons
 /* Memory. What the host has is the process's own. */
 
 API int cudaMalloc(void **to, size_t bytes) { return get(MALLOC, bytes, U(__builtin_return_address(0)), to); }
-API int cudaMallocAsync(void **to, size_t bytes, stream on) { return cudaMalloc(to, bytes); }
 API int cudaFree(void *at) { return at == NULL ? SUCCESS : ASK(FREE, U(at)); }
-API int cudaFreeAsync(void *at, stream on) { return cudaFree(at); }
 API int cudaMallocHost(void **to, size_t bytes) { return *to = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096), *to ? SUCCESS : wrong(OUT_OF_MEMORY); }
 API int cudaHostAlloc(void **to, size_t bytes, unsigned flags) { return (flags & 2) ? refuse("cudaHostAlloc of mapped memory") : cudaMallocHost(to, bytes); }
 API int cudaFreeHost(void *at) { return free(at), SUCCESS; }
@@ -164,19 +162,8 @@ API int cudaMemGetInfo(size_t *left, size_t *total) { return *left = *total = 1U
 
 /* 1: to a device, 2: from one, 3: between two, 0: neither, 4: see where the addresses lie. */
 static int copy(void *to, const void *from, size_t bytes, int kind, stream on, int waits) {
-  if (kind == 4) {
-    uint64_t in = 0, out = 0;
-    int error = get(WHERE, U(to), 0, &in);
-    if (error != SUCCESS || (error = get(WHERE, U(from), 0, &out)) != SUCCESS) return error;
-    kind = in != 0 ? (out != 0 ? 3 : 1) : out != 0 ? 2 : 0;
-  }
-  switch (kind) {
-    case 0: return memmove(to, from, bytes), waits ? SUCCESS : ASK(STREAM_SYNCHRONIZE, U(on));
-    case 1: return ask(COPY_IN, (words){U(to), U(on), waits}, from, bytes, NULL, NULL);
-    case 2: return ASK(COPY_OUT, U(from), bytes, U(on), waits, U(to));
-    case 3: return ASK(COPY, U(to), U(from), bytes, U(on));
-    default: return wrong(21);
-  }
+  if (kind < 0 || kind > 4) return wrong(21);
+  return bytes == 0 ? SUCCESS : ASK(COPY, U(to), U(from), bytes, U(on), 2 * kind + waits);
 }
 API int cudaMemcpy(void *to, const void *from, size_t bytes, int kind) { return copy(to, from, bytes, kind, NULL, 1); }
 API int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, stream on) { return copy(to, from, bytes, kind, on, 0); }
@@ -193,6 +180,15 @@ API int cudaMemcpy2DAsync(void *to, size_t step, const void *from, size_t pitch,
 }
 API int cudaMemcpyPeer(void *to, int there, const void *from, int here, size_t bytes) { return ASK(PEER_COPY, U(to), U(from), bytes, there, here); }
 API int cudaMemcpyPeerAsync(void *to, int there, const void *from, int here, size_t bytes, stream on) { return copy(to, from, bytes, 3, on, 0); }
+static int filled(char *to, size_t pitch, unsigned value, size_t width, size_t height, stream on) {
+  int error = SUCCESS;
+  if (height > 1 && pitch == width) width *= height, height = 1;
+  for (; height > 0 && error == SUCCESS; height--, to += pitch) error = ASK(FILL, U(to), value & 255, width, U(on));
+  return error;
+}
+API int cudaMemset2D(void *to, size_t pitch, int value, size_t width, size_t height) { return filled(to, pitch, value, width, height, NULL); }
+API int cudaMemset2DAsync(void *to, size_t pitch, int value, size_t width, size_t height, stream on) { return filled(to, pitch, value, width, height, on); }
+API int cudaMallocPitch(void **to, size_t *pitch, size_t width, size_t height) { return cudaMalloc(to, (*pitch = (width + 511) / 512 * 512) * height); }
 API int cudaMemset(void *to, int value, size_t bytes) { return ASK(FILL, U(to), value & 255, bytes, 0); }
 API int cudaMemsetAsync(void *to, int value, size_t bytes, stream on) { return ASK(FILL, U(to), value & 255, bytes, U(on)); }
 API int cudaGetSymbolAddress(void **to, const void *symbol) { return get(SYMBOL, U(symbol), 0, to); }
@@ -234,6 +230,10 @@ API int cudaDeviceCanAccessPeer(int *can, int here, int there) { return *can = h
 API int cudaDeviceEnablePeerAccess(int peer, unsigned flags) { return peer == device ? wrong(INVALID_DEVICE) : SUCCESS; }
 API int cudaDeviceDisablePeerAccess(int peer) { return SUCCESS; }
 API int cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { return *least = 0, *greatest = -5, SUCCESS; }
+API int cudaDeviceGetLimit(size_t *value, int limit) { return *value = limit == 2 ? 8 << 20 : 1 << 10, SUCCESS; }
+API int cudaDeviceSetLimit(int limit, size_t value) { return SUCCESS; }
+API int cudaProfilerStart(void) { return SUCCESS; }
+API int cudaProfilerStop(void) { return SUCCESS; }
 API int cudaDriverGetVersion(int *version) { return *version = RUNTIME * 1000, SUCCESS; }
 API int cudaRuntimeGetVersion(int *version) { return *version = RUNTIME * 1000, SUCCESS; }
 
@@ -241,7 +241,7 @@ API int cudaRuntimeGetVersion(int *version) { return *version = RUNTIME * 1000, 
 static const struct { int id, value; } attributes[] = {
   {1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535}, {8, 49152}, {9, 65536}, {10, 32},
   {11, 2147483647}, {12, 65536}, {13, 1000000}, {14, 512}, {15, 1}, {16, 4}, {31, 1}, {39, 2048}, {40, 3}, {41, 1}, {75, 9},
-  {78, 1}, {81, 233472}, {82, 65536}, {95, 1}, {97, 232448}, {106, 32}, {111, 1024}, {115, 0},
+  {78, 1}, {81, 233472}, {82, 65536}, {95, 1}, {97, 232448}, {106, 32}, {111, 1024}, {115, 1},
 };
 API int cudaDeviceGetAttribute(int *value, int id, int number) {
   *value = 0;
@@ -290,6 +290,136 @@ API int cudaEventElapsedTime(float *to, event from, event until) {
 }
 API int cudaEventElapsedTime_v2(float *to, event from, event until) { return cudaEventElapsedTime(to, from, until); }
 
+/* Memory in a stream's order. A pool is the number of its device + 1. */
+
+typedef uintptr_t pool;
+API int cudaMallocAsync(void **to, size_t bytes, stream on) { return get(MALLOC_ASYNC, bytes, U(on), to); }
+API int cudaMallocFromPoolAsync(void **to, size_t bytes, pool from, stream on) {
+  return ask(MALLOC_ASYNC, (words){bytes, U(on), from}, NULL, 0, (uint64_t *)to, NULL);
+}
+API int cudaFreeAsync(void *at, stream on) { return ASK(FREE_ASYNC, U(at), U(on)); }
+API int cudaDeviceGetDefaultMemPool(pool *to, int number) { return *to = number + 1, SUCCESS; }
+API int cudaDeviceGetMemPool(pool *to, int number) { return *to = number + 1, SUCCESS; }
+API int cudaDeviceSetMemPool(int number, pool from) { return SUCCESS; }
+API int cudaMemPoolCreate(pool *to, const int *properties) { return *to = properties[3] + 1, SUCCESS; }
+API int cudaMemPoolDestroy(pool of) { return SUCCESS; }
+API int cudaMemPoolSetAttribute(pool of, int attribute, const void *value) { return SUCCESS; }
+API int cudaMemPoolGetAttribute(pool of, int attribute, void *value) { return memset(value, 0, attribute <= 3 ? 4 : 8), SUCCESS; }
+API int cudaMemPoolSetAccess(pool of, const void *access, size_t count) { return SUCCESS; }
+API int cudaMemPoolTrimTo(pool of, size_t least) { return SUCCESS; }
+
+/* Functions of the host in streams: a thread of their own runs them, one after the other. */
+
+static void *run_host_functions(void *nothing) {
+  uint64_t run, value;
+  while (ask(NEXT_HOST_FUNCTION, (words){0}, NULL, 0, &run, &value) == SUCCESS) ((void (*)(void *))run)((void *)value);
+  return nothing;
+}
+static void start_host_functions(void) {
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, run_host_functions, NULL) == 0) pthread_detach(thread);
+}
+API int cudaLaunchHostFunc(stream on, void (*run)(void *), void *value) {
+  static pthread_once_t started = PTHREAD_ONCE_INIT;
+  pthread_once(&started, start_host_functions);
+  return ASK(HOST_FUNCTION, U(on), U(run), U(value));
+}
+struct callback { void (*run)(stream, int, void *); stream on; void *value; };
+static void run_callback(void *given) {
+  struct callback of = *(struct callback *)given;
+  free(given);
+  of.run(of.on, SUCCESS, of.value);
+}
+API int cudaStreamAddCallback(stream on, void (*run)(stream, int, void *), void *value, unsigned flags) {
+  struct callback *of = malloc(sizeof *of);
+  *of = (struct callback){run, on, value};
+  return cudaLaunchHostFunc(on, run_callback, of);
+}
+
+/* Graphs. Work that is enqueued in a node as in a stream becomes the node's. */
+
+typedef void *graph;
+typedef void *node;
+
+API int cudaStreamBeginCapture(stream on, int mode) { return ASK(CAPTURE, U(on)); }
+API int cudaStreamEndCapture(stream on, graph *to) { return get(CAPTURE_END, U(on), 0, to); }
+API int cudaStreamIsCapturing(stream on, int *state) {
+  uint64_t word = 0;
+  int error = get(CAPTURE_STATE, U(on), 0, &word);
+  return *state = (int)word, error;
+}
+API int cudaThreadExchangeStreamCaptureMode(int *mode) { return SUCCESS; }
+API int cudaGraphCreate(graph *to, unsigned flags) { return get(GRAPH, 0, 0, to); }
+API int cudaGraphDestroy(graph of) { return ASK(GRAPH_DESTROY, U(of)); }
+API int cudaGraphClone(graph *to, graph from) { return get(GRAPH_CLONE, U(from), 0, to); }
+API int cudaGraphInstantiate(graph *to, graph from, unsigned long long flags) { return get(GRAPH_INSTANTIATE, U(from), 0, to); }
+API int cudaGraphInstantiateWithFlags(graph *to, graph from, unsigned long long flags) { return get(GRAPH_INSTANTIATE, U(from), 0, to); }
+API int cudaGraphExecDestroy(graph of) { return ASK(GRAPH_DESTROY, U(of)); }
+API int cudaGraphUpload(graph of, stream on) { return SUCCESS; }
+API int cudaGraphLaunch(graph of, stream on) { return ASK(GRAPH_LAUNCH, U(of), U(on)); }
+API int cudaGraphExecUpdate(graph of, graph from, int *result) {
+  int error = ASK(GRAPH_UPDATE, U(of), U(from));
+  return *result = error == SUCCESS ? 0 : 2, error;
+}
+API int cudaGraphGetNodes(graph of, node *to, size_t *count) {
+  uint64_t all = 0, *nodes = malloc(8 << 16);
+  int error = ask(GRAPH_NODES, (words){U(of), 1 << 16}, NULL, 0, &all, nodes);
+  if (error == SUCCESS && to != NULL) memcpy(to, nodes, 8 * (*count < all ? *count : all));
+  if (error == SUCCESS && (to == NULL || *count > all)) *count = all;
+  return free(nodes), error;
+}
+enum { KERNEL_NODE, COPY_NODE, FILL_NODE, HOST_NODE, GRAPH_NODE_KIND, EMPTY_NODE, MALLOC_NODE = 10, FREE_NODE };
+static int add(node *to, graph in, const node *after, size_t count, int kind) {
+  return ask(GRAPH_NODE, (words){U(in), kind}, after, 8 * count, (uint64_t *)to, NULL);
+}
+/* The node, in the graph or in what was made of it, as it takes new work. */
+static node edited(graph in, node of) {
+  node to = NULL;
+  return get(GRAPH_EDIT, U(in), U(of), &to) == SUCCESS ? to : NULL;
+}
+#define ADD(kind, work) { int error = add(to, in, after, count, kind); return error == SUCCESS ? (work) : error; }
+#define EDIT(work) { node to = edited(in, of); return to == NULL ? last : (work); }
+struct kernel_node { const void *stub; dim3 grid, block; unsigned shared; void **args, **extra; };
+static int kernel_in(node at, const struct kernel_node *with) {
+  return launch(with->stub, with->grid, with->block, with->args, with->shared, at, NULL, 0);
+}
+struct pitched { char *at; size_t pitch, width, height; };
+struct copy_node { void *from_array; size_t from_at[3]; struct pitched from; void *to_array; size_t to_at[3]; struct pitched to; size_t extent[3]; int kind; };
+static int copy_in(node at, const struct copy_node *of, int waits) {
+  const size_t *from = of->from_at, *to = of->to_at, *extent = of->extent;
+  if (of->from_array != NULL || of->to_array != NULL || extent[2] > 1 || extent[1] > 1) return refuse("copies of arrays, of rows and of boxes");
+  return copy(of->to.at + to[0] + to[1] * of->to.pitch, of->from.at + from[0] + from[1] * of->from.pitch, extent[0], of->kind, at, waits);
+}
+API int cudaMemcpy3D(const struct copy_node *of) { return copy_in(NULL, of, 1); }
+API int cudaMemcpy3DAsync(const struct copy_node *of, stream on) { return copy_in(on, of, 0); }
+struct fill_node { void *at; size_t pitch; unsigned value, element; size_t width, height; };
+static int fill_in(node at, const struct fill_node *of) {
+  unsigned char byte = of->value;
+  if (of->height > 1 || (of->element > 1 && of->value != byte * (of->element == 2 ? 0x101u : 0x1010101u))) return refuse("a fill with more than one byte");
+  return ASK(FILL, U(of->at), byte, of->element * of->width, U(at));
+}
+struct host_node { void (*run)(void *); void *value; };
+#define NODE node *to, graph in, const node *after, size_t count
+API int cudaGraphAddKernelNode(NODE, const struct kernel_node *with) ADD(KERNEL_NODE, kernel_in(*to, with))
+API int cudaGraphAddMemcpyNode(NODE, const struct copy_node *with) ADD(COPY_NODE, copy_in(*to, with, 0))
+API int cudaGraphAddMemcpyNode1D(NODE, void *at, const void *from, size_t bytes, int kind) ADD(COPY_NODE, copy(at, from, bytes, kind, *to, 0))
+API int cudaGraphAddMemsetNode(NODE, const struct fill_node *with) ADD(FILL_NODE, fill_in(*to, with))
+API int cudaGraphAddHostNode(NODE, const struct host_node *with) ADD(HOST_NODE, cudaLaunchHostFunc(*to, with->run, with->value))
+API int cudaGraphAddChildGraphNode(NODE, graph child) ADD(GRAPH_NODE_KIND, ASK(GRAPH_CHILD, U(child), U(*to)))
+API int cudaGraphAddEmptyNode(NODE) ADD(EMPTY_NODE, SUCCESS)
+struct malloc_node { int properties[22]; const void *access; size_t count, bytes; void *at; };
+API int cudaGraphAddMemAllocNode(NODE, struct malloc_node *with) ADD(MALLOC_NODE, cudaMallocFromPoolAsync(&with->at, with->bytes, with->properties[3] + 1, *to))
+API int cudaGraphAddMemFreeNode(NODE, void *at) ADD(FREE_NODE, cudaFreeAsync(at, *to))
+API int cudaGraphKernelNodeSetParams(node of, const struct kernel_node *with) { return kernel_in(of, with); }
+API int cudaGraphExecKernelNodeSetParams(graph in, node of, const struct kernel_node *with) EDIT(kernel_in(to, with))
+API int cudaGraphExecMemcpyNodeSetParams(graph in, node of, const struct copy_node *with) EDIT(copy_in(to, with, 0))
+API int cudaGraphExecMemcpyNodeSetParams1D(graph in, node of, void *at, const void *from, size_t bytes, int kind) EDIT(copy(at, from, bytes, kind, to, 0))
+API int cudaGraphExecMemsetNodeSetParams(graph in, node of, const struct fill_node *with) EDIT(fill_in(to, with))
+API int cudaGraphExecHostNodeSetParams(graph in, node of, const struct host_node *with) EDIT(cudaLaunchHostFunc(to, with->run, with->value))
+API int cudaDeviceGetGraphMemAttribute(int number, int attribute, uint64_t *value) { return *value = 0, SUCCESS; }
+API int cudaDeviceSetGraphMemAttribute(int number, int attribute, const void *value) { return SUCCESS; }
+API int cudaDeviceGraphMemTrim(int number) { return SUCCESS; }
+
 /* Errors. */
 
 static const struct { int number; const char *name, *text; } errors[] = {
@@ -326,16 +456,13 @@ API const char *cudaGetErrorString(int error) {
 /* Calls that programs make and that are not there. */
 #define NONE(call) API int call(void) { return refuse(#call); }
 NONE(cudaMallocManaged) NONE(cudaMemPrefetchAsync) NONE(cudaMemAdvise) NONE(cudaHostGetDevicePointer) NONE(cudaHostGetFlags)
-NONE(cudaMallocPitch) NONE(cudaMalloc3D) NONE(cudaMallocArray) NONE(cudaFreeArray) NONE(cudaMemcpy3D) NONE(cudaMemcpy3DAsync)
-NONE(cudaMemcpyToArray) NONE(cudaMemcpy2DToArray) NONE(cudaMemset2D) NONE(cudaMemset2DAsync) NONE(cudaCreateTextureObject)
+NONE(cudaMalloc3D) NONE(cudaMallocArray) NONE(cudaFreeArray) NONE(cudaMemcpyToArray) NONE(cudaMemcpy2DToArray) NONE(cudaCreateTextureObject)
 NONE(cudaDestroyTextureObject) NONE(cudaCreateSurfaceObject) NONE(cudaDestroySurfaceObject) NONE(cudaIpcGetMemHandle)
-NONE(cudaIpcOpenMemHandle) NONE(cudaIpcCloseMemHandle) NONE(cudaIpcGetEventHandle) NONE(cudaIpcOpenEventHandle)
-NONE(cudaStreamBeginCapture) NONE(cudaStreamEndCapture) NONE(cudaStreamIsCapturing) NONE(cudaStreamAddCallback)
-NONE(cudaLaunchHostFunc) NONE(cudaGraphCreate) NONE(cudaGraphDestroy) NONE(cudaGraphInstantiate) NONE(cudaGraphLaunch)
-NONE(cudaGraphExecDestroy) NONE(cudaGraphAddKernelNode) NONE(cudaGraphAddMemcpyNode) NONE(cudaGraphAddMemsetNode)
-NONE(cudaGraphAddHostNode) NONE(cudaGraphAddNode) NONE(cudaGraphGetNodes) NONE(cudaGraphClone) NONE(cudaGraphExecUpdate)
-NONE(cudaMallocFromPoolAsync) NONE(cudaDeviceGetDefaultMemPool) NONE(cudaDeviceGetMemPool) NONE(cudaDeviceSetMemPool)
-NONE(cudaMemPoolCreate) NONE(cudaMemPoolDestroy) NONE(cudaMemPoolSetAttribute) NONE(cudaMemPoolSetAccess) NONE(cudaDeviceGetLimit)
-NONE(cudaDeviceSetLimit) NONE(cudaGetDriverEntryPoint) NONE(cudaGetDriverEntryPointByVersion) NONE(cudaGetSymbolSize)
-NONE(cudaOccupancyMaxActiveClusters) NONE(cudaOccupancyMaxPotentialClusterSize) NONE(cudaDeviceGetPCIBusId)
-NONE(cudaStreamSetAttribute) NONE(cudaProfilerStart) NONE(cudaProfilerStop)
+NONE(cudaIpcOpenMemHandle) NONE(cudaIpcCloseMemHandle) NONE(cudaIpcGetEventHandle) NONE(cudaIpcOpenEventHandle) NONE(cudaGraphAddNode)
+NONE(cudaGetDriverEntryPoint) NONE(cudaGetDriverEntryPointByVersion) NONE(cudaGetSymbolSize) NONE(cudaOccupancyMaxActiveClusters)
+NONE(cudaOccupancyMaxPotentialClusterSize) NONE(cudaDeviceGetPCIBusId) NONE(cudaStreamSetAttribute) NONE(cudaGraphConditionalHandleCreate)
+NONE(cudaStreamBeginCaptureToGraph) NONE(cudaStreamGetCaptureInfo) NONE(cudaStreamUpdateCaptureDependencies) NONE(cudaGraphAddDependencies)
+NONE(cudaGraphGetRootNodes) NONE(cudaGraphGetEdges) NONE(cudaGraphNodeGetType) NONE(cudaGraphKernelNodeGetParams)
+NONE(cudaGraphAddEventRecordNode) NONE(cudaGraphAddEventWaitNode) NONE(cudaGraphNodeSetEnabled) NONE(cudaGraphDebugDotPrint)
+NONE(cudaMemPoolExportToShareableHandle) NONE(cudaMemPoolImportFromShareableHandle) NONE(cudaMemPoolExportPointer)
+NONE(cudaMemPoolImportPointer) NONE(cudaCtxResetPersistingL2Cache) NONE(cudaDeviceGetP2PAttribute)

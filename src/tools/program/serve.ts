@@ -54,12 +54,14 @@ export async function serve(session: Session, room: SharedRoom) {
   const sockets = new Set<Socket>();
   /** A process ends, or becomes another program, with the last of its connections. */
   const join = (socket: Socket, id: number): Process => {
-    const found = processes.get(id) ?? new Process();
+    const found = processes.get(id) ?? new Process(id);
     processes.set(id, found);
     called = true;
     found.connections++;
     socket.on('close', () => {
-      if (--found.connections === 0) processes.delete(id);
+      if (--found.connections > 0) return;
+      processes.delete(id);
+      found.close();
     });
     return found;
   };
@@ -70,18 +72,11 @@ export async function serve(session: Session, room: SharedRoom) {
         if (call.tail.toString() !== secret) return;
         from = join(socket, call.words[0]!);
         const { descriptor, first, most } = room;
-        socket.write(wordsOf([0, 0, 32, 0, process.pid, descriptor, first, most * stride]));
+        socket.write(wordsOf([0, 0, 32, process.pid, descriptor, first, most * stride]));
         continue;
       }
       const { result, word, tail } = await session.answer({ ...call, process: from });
-      const brought = from.takeBrought();
-      socket.cork();
-      socket.write(wordsOf([result, word, 8 * tail.length, brought.length, ...tail]));
-      for (const { to, bytes } of brought) {
-        socket.write(wordsOf([to, bytes.length]));
-        socket.write(bytes);
-      }
-      socket.uncork();
+      socket.write(wordsOf([result, word, 8 * tail.length, ...tail]));
     }
   };
   const server = createServer((socket) => {

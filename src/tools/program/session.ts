@@ -4,11 +4,13 @@
  */
 import { setImmediate } from 'node:timers/promises';
 import { ArgumentError, messageOf } from '../../base/errors.js';
-import type { SimDevice, SimEvent, SimMachine, SimStream } from '../../gpu/sim/index.js';
+import type { SimEvent, SimMachine, SimStream } from '../../gpu/sim/index.js';
 import type { PtxKernel } from '../../lang/index.js';
 import { ptxIn } from './binary.js';
 import { type Call, CallError, cuda, type Memories, upper } from './calls.js';
 import { DriverCalls, driverKinds } from './driver.js';
+import { Gpu } from './gpus.js';
+import { Executable, Graph, type Node, type Work } from './graphs.js';
 import type { Kernels } from './kernels.js';
 import type { Process } from './process.js';
 
@@ -29,22 +31,15 @@ const kinds = [
     'launch',
     'malloc',
     'free',
-    'copyIn',
-    'copyOut',
-  ] as const),
-  ...([
     'copy',
     'fill',
-    'where',
-    'stream',
-    'streamDestroy',
-    'event',
-    'eventDestroy',
-    'record',
-    'wait',
   ] as const),
+  ...(['where', 'stream', 'streamDestroy', 'event', 'eventDestroy', 'record', 'wait'] as const),
   ...(['eventSynchronize', 'eventQuery', 'elapsed', 'streamSynchronize', 'streamQuery'] as const),
-  ...(['deviceSynchronize', 'count', 'symbol', 'refused', 'peerCopy'] as const),
+  ...(['deviceSynchronize', 'count', 'symbol', 'refused', 'peerCopy', 'mallocAsync', 'freeAsync'] as const),
+  ...(['hostFunction', 'nextHostFunction', 'capture', 'captureEnd', 'captureState', 'graph'] as const),
+  ...(['graphNode', 'graphEdit', 'graphNodes', 'graphClone', 'graphChild', 'graphDestroy'] as const),
+  ...(['graphInstantiate', 'graphUpdate', 'graphLaunch'] as const),
 ] as const;
 
 /** The number of the first kind of `driverKinds`: far behind those above. */
@@ -53,80 +48,21 @@ const firstOfDriver = 128;
 /** Gives the word of an answer, a list of it and what follows it, or nothing of use. */
 type Handler = (call: Call) => unknown;
 
-/** A stream of CUDA's. Those that block take turns with the default stream of their device. */
-interface Queue {
-  readonly stream: SimStream;
-  readonly blocks: boolean;
-  /** It has work that the default stream has not waited for. */
-  dirty: boolean;
-  /** The state of the default stream that it has waited for. */
-  saw: number;
+interface Recordable {
+  readonly gpu: Gpu;
+  readonly event: SimEvent;
+  /** What a stream had captured when it was last recorded there. */
+  captured: Capture | null;
 }
 
-class Gpu {
-  readonly #device: SimDevice;
-  readonly #default: Queue;
-  readonly #perThread: Queue;
-  readonly queues = new Map<number, Queue>();
-  #state = 0;
-  #mark: SimEvent | null = null;
-
-  constructor(device: SimDevice) {
-    this.#device = device;
-    this.#default = this.#made(true);
-    this.#perThread = this.#made(true);
-    this.queues.set(2, this.#perThread);
-  }
-
-  #made(blocks: boolean): Queue {
-    return { stream: this.#device.createStream(), blocks, dirty: false, saw: 0 };
-  }
-
-  add(number: number, blocks: boolean): void {
-    this.queues.set(number, this.#made(blocks));
-  }
-
-  /** The stream, in which what is enqueued next is in CUDA's order: behind the default stream's work, or that of all others. */
-  ordered(number: number): SimStream {
-    const queue = number <= 1 ? this.#default : this.queues.get(number);
-    if (queue === undefined) throw new CallError(cuda.handle, `there is no stream ${number}`);
-    if (queue === this.#default) {
-      for (const one of this.queues.values()) {
-        if (!one.blocks || !one.dirty) continue;
-        queue.stream.wait(this.#recorded(one.stream));
-        one.dirty = false;
-      }
-      this.#state++;
-      this.#mark = null;
-    } else if (queue.blocks) {
-      if (queue.saw !== this.#state) {
-        this.#mark ??= this.#recorded(this.#default.stream);
-        queue.stream.wait(this.#mark);
-        queue.saw = this.#state;
-      }
-      queue.dirty = true;
-    }
-    return queue.stream;
-  }
-
-  #recorded(stream: SimStream): SimEvent {
-    const event = this.#device.createEvent();
-    stream.record(event);
-    return event;
-  }
-
-  async synchronize(): Promise<void> {
-    const all = [this.#default, ...this.queues.values()];
-    await Promise.all(all.map(({ stream }) => stream.synchronize()));
-  }
-
-  /** Waits for an event, and for nothing else. */
-  async reached(event: SimEvent): Promise<void> {
-    const stream = this.#device.createStream();
-    stream.wait(event);
-    await stream.synchronize();
-  }
+/** What a stream captures: the graph, and what its next work is behind. */
+interface Capture {
+  readonly graph: Graph;
+  last: ReadonlySet<Node>;
 }
+
+/** The kinds of nodes, as CUDA numbers them. */
+const nodeKinds = { kernel: 0, copy: 1, fill: 2, host: 3, graph: 4, malloc: 10, free: 11 };
 
 /** Turns that the machine gets where a program asks whether something is done. */
 const turnsPerQuery = 4;
@@ -137,8 +73,15 @@ export class Session {
   readonly #gpus: readonly Gpu[];
   readonly #memories: Memories = new Map();
   readonly #driver: DriverCalls;
-  readonly #events = new Map<number, { readonly gpu: Gpu; readonly event: SimEvent }>();
-  /** Numbers of streams and events: 0 to 2 stand for default streams. */
+  /** The GPU of each stream that was made. */
+  readonly #streams = new Map<number, Gpu>();
+  readonly #events = new Map<number, Recordable>();
+  readonly #captures = new Map<number, Capture>();
+  readonly #graphs = new Map<number, Graph>();
+  readonly #executables = new Map<number, Executable>();
+  /** Work that is enqueued in a stream of this number becomes that of the node. */
+  readonly #nodes = new Map<number, Node>();
+  /** Numbers of streams, events and graphs: 0 to 2 stand for default streams. */
   #next = 3;
   #allocated = 0;
   #waiting = 0;
@@ -197,7 +140,8 @@ export class Session {
       return { result: 0, word, tail };
     } catch (error) {
       const wrong = error instanceof CallError || error instanceof ArgumentError;
-      if (wrong) this.invalid ??= `${kind ?? shared}: ${messageOf(error)}`;
+      if (wrong && !(error instanceof CallError && error.result === cuda.notReady))
+        this.invalid ??= `${kind ?? shared}: ${messageOf(error)}`;
       else this.error ??= error;
       return {
         result: error instanceof CallError ? error.result : wrong ? cuda.invalid : cuda.failed,
@@ -215,6 +159,73 @@ export class Session {
     const found = this.#events.get(number);
     if (found === undefined) throw new CallError(cuda.handle, `there is no event ${number}`);
     return found;
+  }
+
+  #streamOf(device: number, number: number): SimStream {
+    return (this.#streams.get(number) ?? this.#gpu(device)).ordered(number);
+  }
+
+  /** Now, or as a node of a graph: of one that is made by hand, or that the stream captures. */
+  #enqueue({ device }: Call, stream: number, kind: number, work: Work): void {
+    const node = this.#nodes.get(stream);
+    const capture = this.#captures.get(stream);
+    if (node !== undefined) node.work = work;
+    else if (capture !== undefined)
+      capture.last = new Set([this.#node(capture.graph, device, kind, capture.last, work)]);
+    else work(this.#streamOf(device, stream));
+  }
+
+  #isCaptured = (stream: number): boolean => this.#nodes.has(stream) || this.#captures.has(stream);
+
+  #node(graph: Graph, rank: number, kind: number, after: Iterable<Node>, work: Work = () => {}): Node {
+    const node = {
+      number: this.#next++,
+      device: this.#machine.device(rank),
+      kind,
+      after: new Set(after),
+      work,
+    };
+    graph.nodes.push(node);
+    this.#nodes.set(node.number, node);
+    return node;
+  }
+
+  #nodeOf(number: number): Node {
+    const found = this.#nodes.get(number);
+    if (found === undefined) throw new CallError(cuda.invalid, `there is no node ${number}`);
+    return found;
+  }
+
+  #graphOf(number: number): Graph {
+    const found = this.#graphs.get(number);
+    if (found === undefined) throw new CallError(cuda.invalid, `there is no graph ${number}`);
+    return found;
+  }
+
+  #executableOf(number: number): Executable {
+    const found = this.#executables.get(number);
+    if (found === undefined) throw new CallError(cuda.invalid, `there is no instantiated graph ${number}`);
+    return found;
+  }
+
+  /** The number of a graph that is new. */
+  #numbered(graph: Graph): number {
+    this.#graphs.set(this.#next, graph);
+    return this.#next++;
+  }
+
+  #allocate(device: number, bytes: number): number {
+    const memory = this.#machine.device(device).allocate(bytes, `cudaMalloc ${++this.#allocated}`);
+    const { address, handle } = memory;
+    this.#memories.set(upper(address), { rank: device, bytes, handle, free: () => memory.free() });
+    return address;
+  }
+
+  #memoryOf(address: number) {
+    const found = this.#memories.get(upper(address));
+    if (found?.free === undefined || address % 2 ** 32 !== 0)
+      throw new CallError(cuda.invalid, 'the address is no allocation’s');
+    return { ...found, free: found.free };
   }
 
   #kernelOf({ functions }: Process, stub: number, shared?: number, cluster?: readonly number[]): PtxKernel {
@@ -250,7 +261,13 @@ export class Session {
       const { params } = this.#kernelOf(process, stub);
       return [params.length, ...params.map(({ bytes }) => bytes)];
     },
-    launch: ({ process, device, words: [stub = 0, stream = 0], tail }) => {
+    launch: (call) => {
+      const {
+        process,
+        device,
+        words: [stub = 0, stream = 0],
+        tail,
+      } = call;
       const shape = Array.from({ length: 12 }, (_, i) => tail.readUInt32LE(4 * i));
       const cluster = shape[6] === 0 ? undefined : shape.slice(6, 9);
       const kernel = this.#kernelOf(process, stub, shape[9], cluster);
@@ -266,35 +283,63 @@ export class Session {
         launcher.setBytes(name, tail.subarray(at, at + bytes));
         at += bytes;
       }
-      launcher.launch(this.#gpu(device).ordered(stream));
+      this.#enqueue(call, stream, nodeKinds.kernel, (on) => launcher.launch(on));
     },
-    malloc: ({ device, words: [bytes = 0] }) => {
-      if (bytes === 0) return 0;
-      const memory = this.#machine.device(device).allocate(bytes, `cudaMalloc ${++this.#allocated}`);
-      const { address, handle } = memory;
-      this.#memories.set(upper(address), { rank: device, bytes, handle, free: () => memory.free() });
-      return memory.address;
-    },
+    malloc: ({ device, words: [bytes = 0] }) => (bytes === 0 ? 0 : this.#allocate(device, bytes)),
     free: async ({ words: [address = 0] }) => {
-      const found = this.#memories.get(upper(address));
-      if (found?.free === undefined || address % 2 ** 32 !== 0)
-        throw new CallError(cuda.invalid, 'the address is no allocation’s');
+      const found = this.#memoryOf(address);
       this.#memories.delete(upper(address));
       await this.#moving(this.#gpu(found.rank).synchronize());
       found.free();
     },
-    copyIn: async ({ device, words: [to = 0, on = 0, waits = 0], tail }) => {
-      const stream = this.#gpu(device).ordered(on);
-      stream.copyIn(to, tail);
-      if (waits !== 0) await this.#moving(stream.synchronize());
+    mallocAsync: (call) => {
+      const {
+        device,
+        words: [bytes = 0, stream = 0, pool = 0],
+      } = call;
+      if (bytes === 0) return 0;
+      const address = this.#allocate(pool === 0 ? device : pool - 1, bytes);
+      this.#enqueue(call, stream, nodeKinds.malloc, (on) => on.claim(address, bytes));
+      return address;
     },
-    copyOut: async ({ process, device, words: [from = 0, bytes = 0, on = 0, waits = 0, to = 0] }) => {
-      const stream = this.#gpu(device).ordered(on);
-      stream.copyOutLater(from, bytes, (bytes) => process.bring(to, bytes));
-      if (waits !== 0) await this.#moving(stream.synchronize());
+    freeAsync: (call) => {
+      const {
+        words: [address = 0, stream = 0],
+      } = call;
+      const { bytes, free } = this.#memoryOf(address);
+      // A graph that is launched again has its memory again.
+      const stays = this.#isCaptured(stream);
+      if (!stays) this.#memories.delete(upper(address));
+      this.#enqueue(call, stream, nodeKinds.free, (on) => {
+        on.claim(address, bytes);
+        if (!stays) on.reached(free);
+      });
     },
-    copy: ({ device, words: [to = 0, from = 0, bytes = 0, on = 0] }) => {
-      this.#gpu(device).ordered(on).copy(to, from, bytes);
+    copy: async (call) => {
+      const {
+        process,
+        device,
+        words: [to = 0, from = 0, bytes = 0, stream = 0, how = 0],
+      } = call;
+      const [waits, kind] = [(how & 1) !== 0, how >> 1];
+      const isIn = (address: number): boolean => this.#memories.has(upper(address));
+      // 1: to a device, 2: from one, 3: between two, 0: neither, 4: see where the addresses lie.
+      const [toDevice, fromDevice] = kind === 4 ? [isIn(to), isIn(from)] : [(kind & 1) !== 0, kind >= 2];
+      const enqueue = (work: Work): void => this.#enqueue(call, stream, nodeKinds.copy, work);
+      if (toDevice && fromDevice) enqueue((on) => on.copy(to, from, bytes));
+      else if (toDevice) {
+        // Launches of a graph read what is there by then.
+        const held = this.#isCaptured(stream) ? null : process.hold(from, bytes);
+        enqueue((on) =>
+          on.copyInLater(to, bytes, () =>
+            held === null ? process.readNow(from, bytes) : process.readHeld(held),
+          ),
+        );
+      } else if (fromDevice)
+        enqueue((on) => on.copyOutLater(from, bytes, (brought) => process.write(to, brought)));
+      else enqueue((on) => on.reached(() => process.write(to, process.read(from, bytes))));
+      if (waits && !(toDevice && fromDevice))
+        await this.#moving(this.#streamOf(device, stream).synchronize());
     },
     peerCopy: async ({ device, words: [to = 0, from = 0, bytes = 0, there = 0, here = 0] }) => {
       const both = (): Promise<unknown> =>
@@ -304,29 +349,43 @@ export class Session {
       stream.copy(to, from, bytes);
       await this.#moving(stream.synchronize());
     },
-    fill: ({ device, words: [to = 0, value = 0, bytes = 0, on = 0] }) => {
-      this.#gpu(device).ordered(on).fill(to, bytes, value);
+    fill: (call) => {
+      const {
+        words: [to = 0, value = 0, bytes = 0, stream = 0],
+      } = call;
+      this.#enqueue(call, stream, nodeKinds.fill, (on) => on.fill(to, bytes, value));
     },
     where: ({ words: [address = 0] }) => {
       const found = this.#memories.get(upper(address));
       return found !== undefined && address % 2 ** 32 < found.bytes ? found.rank + 1 : 0;
     },
     stream: ({ device, words: [flags = 0] }) => {
+      this.#streams.set(this.#next, this.#gpu(device));
       this.#gpu(device).add(this.#next, (flags & 1) === 0);
       return this.#next++;
     },
-    // It goes once its work is done, so nothing is to be done.
-    streamDestroy: () => {},
+    streamDestroy: ({ words: [stream = 0] }) => this.#streams.get(stream)?.remove(stream),
     event: ({ device }) => {
-      const gpu = this.#gpu(device);
-      this.#events.set(this.#next, { gpu, event: this.#machine.device(device).createEvent() });
+      const event = this.#machine.device(device).createEvent();
+      this.#events.set(this.#next, { gpu: this.#gpu(device), event, captured: null });
       return this.#next++;
     },
     eventDestroy: ({ words: [event = 0] }) => void this.#events.delete(event),
-    record: ({ device, words: [event = 0, stream = 0] }) =>
-      this.#gpu(device).ordered(stream).record(this.#eventOf(event).event),
-    wait: ({ device, words: [stream = 0, event = 0] }) =>
-      this.#gpu(device).ordered(stream).wait(this.#eventOf(event).event),
+    record: ({ device, words: [number = 0, stream = 0] }) => {
+      const event = this.#eventOf(number);
+      const capture = this.#captures.get(stream);
+      event.captured = capture === undefined ? null : { ...capture };
+      if (capture === undefined) this.#streamOf(device, stream).record(event.event);
+    },
+    wait: ({ device, words: [stream = 0, number = 0] }) => {
+      const { captured, event } = this.#eventOf(number);
+      const capture = this.#captures.get(stream);
+      if (captured === null) {
+        if (capture !== undefined) throw new CallError(905, 'the event was recorded outside of the capture');
+        this.#streamOf(device, stream).wait(event);
+      } else if (capture === undefined) this.#captures.set(stream, { ...captured });
+      else capture.last = new Set([...capture.last, ...captured.last]);
+    },
     eventSynchronize: ({ words: [number = 0] }) => {
       const { gpu, event } = this.#eventOf(number);
       return this.#moving(gpu.reached(event));
@@ -336,13 +395,88 @@ export class Session {
       const start = this.#eventOf(from).event;
       return Math.round(1e6 * this.#eventOf(until).event.elapsedSince(start));
     },
-    streamSynchronize: ({ device, words: [stream = 0] }) =>
-      this.#moving(this.#gpu(device).ordered(stream).synchronize()),
+    streamSynchronize: ({ device, words: [stream = 0] }) => {
+      if (this.#isCaptured(stream)) throw new CallError(900, 'the stream captures');
+      return this.#moving(this.#streamOf(device, stream).synchronize());
+    },
     streamQuery: ({ device, words: [stream = 0] }) => {
       const event = this.#machine.device(device).createEvent();
-      const gpu = this.#gpu(device);
-      gpu.ordered(stream).record(event);
-      return this.#query({ gpu, event });
+      this.#streamOf(device, stream).record(event);
+      return this.#query({ gpu: this.#gpu(device), event });
+    },
+    hostFunction: (call) => {
+      const {
+        process,
+        words: [stream = 0, run = 0, value = 0],
+      } = call;
+      this.#enqueue(call, stream, nodeKinds.host, (on) => on.callHost(() => process.call(run, value)));
+    },
+    // The thread of the process that runs such functions has done the one before.
+    nextHostFunction: ({ process }) => process.nextCall(),
+    capture: ({ words: [stream = 0] }) => {
+      if (stream <= 1) throw new CallError(900, 'the default stream cannot capture');
+      if (this.#captures.has(stream)) throw new CallError(901, 'the stream captures already');
+      this.#captures.set(stream, { graph: new Graph(), last: new Set() });
+    },
+    captureEnd: ({ words: [stream = 0] }) => {
+      const capture = this.#captures.get(stream);
+      if (capture === undefined) throw new CallError(901, 'the stream does not capture');
+      const { graph, last } = capture;
+      for (const [number, one] of this.#captures) if (one.graph === graph) this.#captures.delete(number);
+      if (!graph.ends.every((node) => last.has(node)))
+        throw new CallError(904, 'other streams have not joined');
+      return this.#numbered(graph);
+    },
+    captureState: ({ words: [stream = 0] }) => Number(this.#captures.has(stream)),
+    graph: () => this.#numbered(new Graph()),
+    graphNode: ({ device, words: [graph = 0, kind = 0], tail }) => {
+      const after = Array.from({ length: tail.length / 8 }, (_, i) => Number(tail.readBigUInt64LE(8 * i)));
+      return this.#node(
+        this.#graphOf(graph),
+        device,
+        kind,
+        after.map((one) => this.#nodeOf(one)),
+      ).number;
+    },
+    // Work that is enqueued there becomes that of the node, in the graph or in what was made of it.
+    graphEdit: ({ words: [executable = 0, number = 0] }) => {
+      const node = this.#executableOf(executable).graph.nodes.find((one) => one.number === number);
+      if (node === undefined) throw new CallError(cuda.invalid, `there is no node ${number}`);
+      this.#nodes.set(this.#next, node);
+      return this.#next++;
+    },
+    graphNodes: ({ words: [graph = 0] }) => {
+      const { nodes } = this.#graphOf(graph);
+      return [nodes.length, ...nodes.map(({ number }) => number)];
+    },
+    graphClone: ({ words: [graph = 0] }) => this.#numbered(this.#graphOf(graph).clone()),
+    graphChild: (call) => {
+      const {
+        words: [graph = 0, node = 0],
+      } = call;
+      const child = new Executable(this.#graphOf(graph));
+      this.#nodeOf(node).work = (on) => child.launch(on);
+    },
+    graphDestroy: ({ words: [number = 0] }) => {
+      for (const node of this.#graphs.get(number)?.nodes ?? [])
+        if (this.#nodes.get(node.number) === node) this.#nodes.delete(node.number);
+      this.#graphs.delete(number);
+      this.#executables.delete(number);
+    },
+    graphInstantiate: ({ words: [graph = 0] }) => {
+      this.#executables.set(this.#next, new Executable(this.#graphOf(graph)));
+      return this.#next++;
+    },
+    graphUpdate: ({ words: [executable = 0, graph = 0] }) => {
+      if (!this.#executableOf(executable).takeOver(this.#graphOf(graph)))
+        throw new CallError(910, 'the graph has other nodes than the one that was instantiated');
+    },
+    graphLaunch: (call) => {
+      const {
+        words: [executable = 0, stream = 0],
+      } = call;
+      const graph = this.#executableOf(executable);
+      this.#enqueue(call, stream, nodeKinds.graph, (on) => graph.launch(on));
     },
     deviceSynchronize: ({ device }) => this.#moving(this.#gpu(device).synchronize()),
     count: () => this.#gpus.length,

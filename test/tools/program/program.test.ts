@@ -70,6 +70,19 @@ describe('a CUDA program', needing('nvcc'), () => {
     );
   });
 
+  test.each([
+    ['graph', '4 nodes, 11, 11 and 21\n', `programs.cu:${lineOf('increased')}:`],
+    ['pool', 'result 1\n', `programs.cu:${lineOf('increased')}:`],
+    ['reuse', 'result 4\n', 'the host changed memory after a copy from it was enqueued'],
+  ])('%s: clean, and found where it misses an order', (name, printed, place) => {
+    const clean = check(name);
+    expect(clean.stdout).toContain(printed);
+    expect(clean.stdout).toContain('4 schedules: no finding');
+    const { status, stdout } = run([program, name, 'misses']);
+    expect(stdout).toContain(place);
+    expect(status).toBe(1);
+  });
+
   test('calls what is not there: it is refused, and named once', () => {
     const { status, stdout } = check('managed');
     expect(stdout).toContain('cudaErrorNotSupported\nheddle: not simulated: cudaMallocManaged, once\n');

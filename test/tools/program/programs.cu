@@ -41,10 +41,105 @@ static int one(int synchronised) {
   return cudaGetLastError() == cudaSuccess ? 0 : 1;
 }
 
+static void twice(void *at) { *(int *)at *= 2; }
+
+__global__ void increase(int *at, int by) { *at += by; } // increased
+
+// All that a graph may have, captured from two streams and made by hand: 5 → 5 · 2 + 1 + 1 + 10.
+static int graph(int misses) {
+  int *at, *host, made = 5, result;
+  cudaStream_t one, other;
+  cudaEvent_t forked, joined;
+  cudaGraph_t captured, manual;
+  cudaGraphExec_t first, second;
+  cudaStreamCreate(&one);
+  cudaStreamCreate(&other);
+  cudaEventCreate(&forked);
+  cudaEventCreate(&joined);
+  host = (int *)malloc(sizeof(int));
+  cudaMalloc(&at, sizeof(int));
+  cudaStreamBeginCapture(one, cudaStreamCaptureModeGlobal);
+  cudaLaunchHostFunc(one, twice, &made);
+  cudaEventRecord(forked, one);
+  cudaMemcpyAsync(at, &made, sizeof(int), cudaMemcpyHostToDevice, one); // copied
+  cudaStreamWaitEvent(other, forked, 0);
+  if (!misses) cudaEventRecord(forked, one), cudaStreamWaitEvent(other, forked, 0);
+  increase<<<1, 1, 0, other>>>(at, 1);
+  cudaEventRecord(joined, other);
+  cudaStreamWaitEvent(one, joined, 0);
+  cudaMemcpyAsync(host, at, sizeof(int), cudaMemcpyDeviceToHost, one);
+  cudaStreamEndCapture(one, &captured);
+
+  cudaGraphCreate(&manual, 0);
+  cudaGraphNode_t child, kernel, copy, nodes[8];
+  int by = 2;
+  void *args[] = {&at, &by};
+  cudaKernelNodeParams with = {(void *)increase, dim3(1), dim3(1), 0, args, NULL};
+  cudaGraphAddChildGraphNode(&child, manual, NULL, 0, captured);
+  cudaGraphAddKernelNode(&kernel, manual, &child, 1, &with);
+  cudaGraphAddMemcpyNode1D(&copy, manual, &kernel, 1, &result, at, sizeof(int), cudaMemcpyDeviceToHost);
+  cudaGraphInstantiate(&first, manual, 0);
+  by = 10;
+  cudaGraphExecKernelNodeSetParams(first, kernel, &with);
+  cudaGraphInstantiate(&second, captured, 0);
+  size_t count = 8;
+  cudaGraphGetNodes(captured, nodes, &count);
+  cudaGraphLaunch(second, one);
+  cudaStreamSynchronize(one);
+  printf("%zu nodes, %d, ", count, *host);
+  made = 5;
+  cudaGraphLaunch(first, one);
+  cudaStreamSynchronize(one);
+  printf("%d and %d\n", *host, result);
+  return cudaGetLastError() == cudaSuccess ? 0 : 1;
+}
+
+// Memory that comes and goes in a stream's order, which another stream may not follow.
+static int pool(int misses) {
+  int *at, result;
+  cudaStream_t one, other;
+  cudaEvent_t done;
+  cudaStreamCreate(&one);
+  cudaStreamCreate(&other);
+  cudaEventCreate(&done);
+  cudaMallocAsync(&at, sizeof(int), one);
+  cudaMemsetAsync(at, 0, sizeof(int), one);
+  cudaEventRecord(done, one);
+  cudaStreamWaitEvent(other, done, 0);
+  increase<<<1, 1, 0, other>>>(at, 1);
+  cudaMemcpyAsync(&result, at, sizeof(int), cudaMemcpyDeviceToHost, other);
+  cudaEventRecord(done, other);
+  if (!misses) cudaStreamWaitEvent(one, done, 0);
+  cudaFreeAsync(at, one);
+  cudaDeviceSynchronize();
+  printf("result %d\n", result);
+  return cudaGetLastError() == cudaSuccess ? 0 : 1;
+}
+
+// A copy that the host does not wait for before it writes anew.
+static int reuse(int misses) {
+  int host = 3, result, *at;
+  cudaStream_t one;
+  cudaStreamCreate(&one);
+  cudaMalloc(&at, sizeof(int));
+  cudaMemcpyAsync(at, &host, sizeof(int), cudaMemcpyHostToDevice, one);
+  if (!misses) cudaStreamSynchronize(one);
+  host = 4;
+  increase<<<1, 1, 0, one>>>(at, 1);
+  cudaMemcpyAsync(&result, at, sizeof(int), cudaMemcpyDeviceToHost, one);
+  cudaStreamSynchronize(one);
+  printf("result %d\n", result);
+  return cudaGetLastError() == cudaSuccess ? 0 : 1;
+}
+
 int main(int argc, char **argv) {
   const char *name = argc > 1 ? argv[1] : "";
   if (!strcmp(name, "clean")) return one(1);
   if (!strcmp(name, "no-barrier")) return one(0);
+  const int misses = argc > 2;
+  if (!strcmp(name, "graph")) return graph(misses);
+  if (!strcmp(name, "pool")) return pool(misses);
+  if (!strcmp(name, "reuse")) return reuse(misses);
   if (!strcmp(name, "managed")) {
     int *at;
     cudaError_t error = cudaMallocManaged(&at, BYTES);
