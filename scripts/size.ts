@@ -14,11 +14,11 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 11_020,
-  gpu: 20_960,
+  gpu: 21_010,
   net: 11_310,
   moe: 19_020,
   verify: 7_010,
-  tools: 8_520,
+  tools: 9_060,
   cli: 2_760,
 };
 
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 81_760 },
+  { name: 'src', files: sources('src'), ceiling: 82_350 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_650 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_850 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_860 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 33_630 },
+  ...{ name: 'docs and README', ceiling: 33_680 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
