@@ -27,7 +27,7 @@ class _Lost(ctypes.Structure):
 
 
 #: Words before the tables of a shape, and the number of the table of its description.
-_HEAD, _TEXT = 8, 12
+_HEAD, _TEXT = 10, 12
 
 
 def _library() -> ctypes.CDLL:
@@ -36,6 +36,7 @@ def _library() -> ctypes.CDLL:
     library.heddle_player_create.argtypes = [pointer, pointer, ctypes.c_size_t, ctypes.POINTER(_Host)]
     library.heddle_player_address.argtypes = [pointer, u32]
     library.heddle_player_address.restype = ctypes.c_uint64
+    library.heddle_player_wire.argtypes = [pointer]
     library.heddle_player_run.argtypes = [pointer, u32, u32, pointer, pointer]
     library.heddle_player_failure.argtypes = [pointer, ctypes.POINTER(_Lost)]
     library.heddle_player_destroy.argtypes = [pointer]
@@ -88,6 +89,11 @@ class Player:
     def address(self, memory: int) -> int:
         """Where a memory of the description lies on the GPU."""
         return int(self._library.heddle_player_address(self._handle, memory))
+
+    @property
+    def wire(self) -> int:
+        """The descriptor of the memory that networks reach, which the player closes."""
+        return int(self._library.heddle_player_wire(self._handle))
 
     def run(self, stages: Tuple[int, int], values: Any, stream: int) -> None:
         """Enqueues stages, from the first to the last. `values` is an array of 64-bit words, in the order of the arguments."""

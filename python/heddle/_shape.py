@@ -55,8 +55,11 @@ class Shape:
     split: bool = False
     #: The most multiprocessors that a launch of dispatch or combine takes. None: as many as are fastest.
     sms: Optional[int] = None
-    #: The family of kernels.
-    family: str = "one-sided"
+    #: Hosts, or NVLink domains, of as many ranks each, one after the other. Between them rows cross a network, which a process of Node.js beside
+    #: each rank drives.
+    nodes: int = 1
+    #: The family of kernels. None: one-sided, or hybrid between nodes.
+    family: Optional[str] = None
     #: CUDA's name of the GPU's architecture.
     arch: str = "sm_90a"
     #: Multiprocessors of the GPU.
@@ -82,11 +85,14 @@ class Shape:
         keys.update({name: "yes" for name in ("counts", "masks", "waits") if getattr(self, name)})
         if self.places is not None:
             keys["placed"] = self.experts
+        if self.nodes > 1:
+            keys["nodes"] = self.nodes
         if self.dispatch != "same":
             keys.update(format=self.dispatch, rounded="yes")
         if self.inner is not None or self.sort is not None:
             keys["weighting"] = "plan"
-        arguments = ["export", self.family, "--shape", ",".join(f"{key}={value}" for key, value in keys.items())]
+        family = self.family or ("one-sided" if self.nodes == 1 else "hybrid")
+        arguments = ["export", family, "--shape", ",".join(f"{key}={value}" for key, value in keys.items())]
         arguments += ["--format", "shape", "--arch", self.arch, "--multiprocessors", str(self.multiprocessors)]
         if self.inner is not None:
             arguments += ["--experts", str(self.inner), "--weights", self.weights, "--activation", self.activation]

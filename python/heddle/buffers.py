@@ -9,6 +9,7 @@ import torch.utils.dlpack
 
 from . import _cache
 from ._player import Player
+from ._proxy import Proxy
 from ._shape import Shape
 from .errors import ArgumentError, HeddleError
 
@@ -51,6 +52,8 @@ class Buffers:
         if self.device.type == "cuda" and self.device.index is None:
             self.device = torch.device("cuda", torch.cuda.current_device())
         self.shape = Shape(**{**_here(self.device), "ranks": self.ranks, **options})
+        if self.shape.nodes > 1 and self.shape.masks:
+            raise ArgumentError("masks", True, "left out between nodes: Python’s proxies leave no rank out")
 
         def all_gather(mine: bytes) -> List[bytes]:
             if alone:
@@ -73,6 +76,9 @@ class Buffers:
         assert file is not None
         self._player = Player(file, self.rank, ordinal, all_gather, wait_ms)
         description = self._player.description
+        self._proxy: Optional[Proxy] = None
+        if "wire" in description:
+            self._proxy = Proxy(description["wire"], self._player.wire, self.rank, all_gather, wait_ms)
         self._weights: List[Dict[str, Any]] = description["weights"]
         self._arguments = len(description["arguments"])
         self._stages = {name: i for i, name in enumerate(description["stages"])}
@@ -109,6 +115,7 @@ class Buffers:
                 hidden=-(-shape.top_k // 4) * 4,
                 dtype="f32",
                 family=shape.family,
+                nodes=shape.nodes,
             )
         # Rows travel as bytes.
         for name, dtype in _rows(self.shape).items():
@@ -128,7 +135,11 @@ class Buffers:
         return range(*first)
 
     def check(self) -> None:
-        """Raises RankLostError where a wait for a rank gave up. It does not wait for rounds: call it behind one that has ended."""
+        """Raises RankLostError where a wait for a rank gave up, or a rank's proxy is gone. It does not wait for rounds: call it behind one
+        that has ended.
+        """
+        if self._proxy is not None:
+            self._proxy.check()
         self._player.check()
 
     def mask(self, ranks: Iterable[int], group: Optional[dist.ProcessGroup] = None) -> None:
@@ -165,6 +176,8 @@ class Buffers:
 
     def destroy(self) -> None:
         """Frees all. Every rank calls it when the last round of every rank has ended; views of `received` end with it."""
+        if self._proxy is not None:
+            self._proxy.stop()
         self._player.destroy()
         self.received, self.planned = {}, {}
         if self.gradients is not None:

@@ -18,6 +18,7 @@ const descriptions = {
   bench: 'measure dispatch and combine on this machine, beside its limits and NCCL',
   tune: 'find the launch parameters that are fastest on this machine, for later runs to use',
   plan: 'predict dispatch and combine on a cluster that is not there yet, with ranges',
+  proxy: 'move the messages of a rank between hosts, for kernels that Python launches',
   fabric: 'the network between machines: list what libfabric offers here',
 };
 

@@ -1,6 +1,6 @@
 """The Python package on GPUs: rounds and layers beside torch, then what they take. A process a GPU; nothing else is needed.
 
-    python3 test/python/on-gpus.py [--ranks 4] [--json figures.json]
+    python3 test/python/on-gpus.py [--ranks 4] [--nodes 2] [--json figures.json]
 """
 
 import argparse
@@ -31,13 +31,20 @@ GENERATED = [dict(SMALL, hidden=256, inner=128), dict(SMALL, hidden=256, inner=1
 #: Buffers for as many tokens as come; and large ones, to which few come.
 TIMED = [(dict(QWEN, max_tokens=tokens), (tokens,)) for tokens in TOKENS[:-1]] + [(dict(QWEN, max_tokens=TOKENS[-1]), TOKENS)]
 
+#: With --nodes: what is verified, and DeepSeek-V3's layer, as `heddle bench --nodes` has it.
+ACROSS = [("rounds", dict()), ("rounds", dict(split=True)), ("rounds", dict(dispatch="fp8")), ("layers", dict())]
+TIMED_ACROSS = [(dict(experts=256, top_k=8, hidden=7168, inner=2048, max_tokens=tokens), (tokens,)) for tokens in (8, 128)]
 
-def shapes(ranks):
+
+def shapes(ranks, nodes):
     """Every shape of this page."""
     options = [{**SMALL, **of} for of in ROUNDS + SORTS + MASKED + PLACED] + [{**SMALL, "inner": 256, **of} for of in LAYERS]
     options += [of for of, _ in TIMED] + GENERATED
     options += [TRAINED, {**TRAINED, "hidden": 4}]
-    return [heddle.Shape(ranks=ranks, **of) for of in options]
+    if nodes > 1:
+        inner = {"rounds": {}, "layers": {"inner": 256}}
+        options = [{**SMALL, **inner[name], **of} for name, of in ACROSS] + [of for of, _ in TIMED_ACROSS]
+    return [heddle.Shape(ranks=ranks, nodes=nodes, **of) for of in options]
 
 
 def inputs(shape, rank, tokens, seed):
@@ -411,21 +418,27 @@ def times(buffers, layer, tokens):
     return figures
 
 
-def be(rank, ranks, port, json_file, untimed):
+def be(rank, ranks, port, json_file, untimed, nodes):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
     torch.cuda.set_device(rank)
     torch.cuda.set_stream(torch.cuda.Stream())
     say = print if rank == 0 else lambda *_, **__: None
     figures, wrong = {"gpu": torch.cuda.get_device_name(), "ranks": ranks, "verified": {}, "timed": []}, 0
-    for name, run, all_options in (("rounds", rounds, ROUNDS), ("sorts", sorts, SORTS), ("layers", layers, LAYERS), ("placed", placed, PLACED), ("masked", masked, MASKED), ("trained", trained, [{}]), ("compiled", compiled, [{}])):
+    runs = dict(rounds=rounds, sorts=sorts, layers=layers, placed=placed, masked=masked, trained=trained, compiled=compiled)
+    parts, all_timed = dict(rounds=ROUNDS, sorts=SORTS, layers=LAYERS, placed=PLACED, masked=MASKED, trained=[{}], compiled=[{}]), TIMED
+    if nodes > 1:
+        parts = {name: [dict(of, nodes=nodes) for other, of in ACROSS if other == name] for name in ("rounds", "layers")}
+        all_timed = [(dict(of, nodes=nodes), tokens) for of, tokens in TIMED_ACROSS]
+    for name, all_options in parts.items():
+        run = runs[name]
         for options in all_options:
             worst = slowest(run(options))
             most = 8e-2 if "fp8" in str(options) or "mxfp8" in str(options) else 1e-2
             wrong += worst > most
             figures["verified"][f"{name} {options}"] = worst
             say(f"{name} {options}: {worst:.1e} from torch{'' if worst <= most else ', which is WRONG'}", flush=True)
-    for options, tokens in [] if untimed else TIMED:
+    for options, tokens in [] if untimed else all_timed:
         for one in timed(options, tokens):
             figures["timed"].append(one)
             say({key: round(value, 1) for key, value in one.items()}, flush=True)
@@ -440,6 +453,7 @@ def be(rank, ranks, port, json_file, untimed):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", type=int, default=torch.cuda.device_count())
+    parser.add_argument("--nodes", type=int, default=1, help="ranks are of so many, all on this host: their rows cross its network")
     parser.add_argument("--json")
     parser.add_argument("--untimed", action="store_true", help="verifies only")
     parser.add_argument("--compile", action="store_true", help="compiles every shape of this page, which needs no GPU")
@@ -447,10 +461,10 @@ if __name__ == "__main__":
     if given.compile:
         from heddle import _cache
 
-        for shape in shapes(given.ranks):
+        for shape in shapes(given.ranks, given.nodes):
             print(_cache.compiled(shape))
     else:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        mp.spawn(be, (given.ranks, port, given.json, given.untimed), nprocs=given.ranks)
+        mp.spawn(be, (given.ranks, port, given.json, given.untimed, given.nodes), nprocs=given.ranks)

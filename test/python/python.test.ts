@@ -55,8 +55,9 @@ async function write(
   split = false,
   experts: PlannedExperts | SortedRows | null = null,
   capability: readonly [number, number] = [8, 0],
+  name = 'one-sided',
 ): Promise<LaunchPlan> {
-  const family = familyNamed('one-sided');
+  const family = familyNamed(name);
   const asked = familyShape(family, shape, { split, sms: null });
   const { plan, kernels } = await exportPlan(family, asked, '1.2.3', { capability, experts });
   const images = new Map(Array.from(kernels, ([name, of]) => [name, [Buffer.from(`sm_90 ${of.name}`)]]));
@@ -333,6 +334,27 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
   });
 });
 
+test(
+  'a rank’s proxy brings its messages to another node, and one that dies is named',
+  needing('cc', 'torch', 'libfabric', 'shm'),
+  async () => {
+    build();
+    mkdirSync(inFolder('heddle', '_js'), { recursive: true });
+    rmSync(inFolder('heddle', '_js', 'dist'), { force: true });
+    symlinkSync(join(tree, 'src'), inFolder('heddle', '_js', 'dist'));
+    const program =
+      'import heddle; print(heddle.Shape(ranks=2, experts=4, top_k=2, max_tokens=8, hidden=128, nodes=2).key)';
+    const key = execFileSync('python3', ['-c', program], { env: env(), encoding: 'utf8' }).trim();
+    const layer = { ranks: 2, nodes: 2, tokens: 8, hidden: 128, experts: 4, topk: 2 };
+    await write(join(shapes, `${key}.heddle`), layer, false, null, [8, 0], 'hybrid');
+    const { lines } = python([join(root, 'test/python/hosts.py'), inFolder('meeting')], {
+      HEDDLE_PROVIDER: 'shm',
+    });
+    const named = 'HEDDLE_RANK_LOST: rank 1';
+    expect(lines).toEqual(['a row of 8 came', named, 'a row of 7 came', named]);
+  },
+);
+
 test('vLLM and SGLang call rounds in their own words', needing('cc', 'torch'), async () => {
   build();
   const layer = { ranks: 1, tokens: 8, hidden: 128, experts: 4, topk: 2, weighting: 'plan' } as const;
@@ -413,6 +435,6 @@ describe('the wheel', needing('cc', 'python3'), () => {
     const main = join(installed, 'heddle/_js/dist/cli/main.js');
     const shape = ['export', 'one-sided', '--shape', 'ranks=2,tokens=8,hidden=64,experts=4,topk=2'];
     execFileSync('node', [main, ...shape, '--format', 'shape', '--arch', 'none', '--out', inFolder('made')]);
-    expect(readFileSync(inFolder('made/heddle.heddle'), 'latin1').slice(0, 8)).toBe('heddle 2');
+    expect(readFileSync(inFolder('made/heddle.heddle'), 'latin1').slice(0, 8)).toBe('heddle 3');
   });
 });

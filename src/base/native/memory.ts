@@ -88,6 +88,19 @@ export function allocate(bytes: number, alignment = 4096): NativeMemory {
   };
 }
 
+const mmap = functionOfC('mmap', ['address', 'address', 'u64', 'i32', 'i32', 'i32', 'i64']);
+
+/** The first `bytes` of an open file, which all processes that map it share. It stays mapped as long as this process lives. */
+export function mapFile(file: number, bytes: number): Pick<NativeMemory, 'address' | 'buffer'> {
+  requireInteger('bytes', bytes, 1, maxViewBytes);
+  const [readAndWrite, shared] = [3, 1];
+  const address = mmap(0, bytes, readAndWrite, shared, file, 0);
+  // Of a failure all bits are set.
+  if (Number(address) > 2 ** 63)
+    throw new UnavailableError(`${bytes} bytes of a file could not be mapped`, 'Bring one that is as long');
+  return { address, buffer: view(address, bytes) };
+}
+
 function requireAddress(argument: string, address: unknown): Address {
   if (typeof address !== 'number' || !Number.isSafeInteger(address) || address <= 0) {
     throw new ArgumentError(argument, address, 'a non-null address as a plain number');

@@ -1,5 +1,6 @@
 /** A family's plan as a value that any host can carry out: what to allocate, how it starts, and every launch of a round. */
 import { UnavailableError } from '../../base/errors.js';
+import { evenNodes, topologyOf } from '../../gpu/index.js';
 import {
   byteSize,
   dynamicSharedBytes,
@@ -12,9 +13,11 @@ import {
 import {
   type Family,
   operations,
+  type Plan,
   type ReceivedPlan,
   type View,
   type WindowPlan,
+  type WirePlan,
 } from '../../moe/families/index.js';
 import { dtypes, type Layer, sentPayloads } from '../../moe/layer/index.js';
 import type { FamilyShape } from '../../verify/kernels/index.js';
@@ -43,6 +46,8 @@ export interface LaunchPlan {
   readonly windows: readonly ReturnType<typeof windowOf>[];
   /** Memory of a rank alone. */
   readonly buffers: readonly { readonly name: string; readonly bytes: number }[];
+  /** The memory that networks reach, where rows cross one: in the host's memory, which `heddle proxy` maps, too. */
+  readonly wire?: PlannedWire;
   /** Kernels, in the order of their first launch. */
   readonly kernels: readonly { readonly name: string; readonly entry: string; readonly maxThreads: number }[];
   /** Launches in the order of the stream. The experts run between the last of dispatchRecv and the first of combineSend. */
@@ -64,6 +69,8 @@ export interface LaunchPlan {
 
 /** Changes whenever a reader of the last one would misread it. */
 const planFormat = 'heddle launch plan 1';
+
+export type PlannedWire = ReturnType<typeof wireOf>;
 
 export type PlacedTensor = ReturnType<typeof placeOf>;
 
@@ -94,14 +101,19 @@ export async function exportPlan(
       'combine takes rows by an experts’ plan here, and there are no experts',
       "Export with weighting 'experts', or with experts",
     );
-  const plan = family.plan(layer, target, tuning);
-  if (plan.wire !== null || target.transport !== 'windows') {
-    const needed = plan.wire === null ? 'NVSHMEM' : 'a proxy on the host';
-    const what = `rows of the family ${family.name} need ${needed} here, which a launch plan cannot hold`;
+  if (target.transport !== 'windows') {
+    const what = `rows of the family ${family.name} need NVSHMEM here, which a launch plan cannot hold`;
     throw new UnavailableError(what, 'Export a family whose rows travel over NVLink, with transport=windows');
   }
+  const { nodes } = target.topology;
+  const planOf = (rank: number): Plan => {
+    const topology = topologyOf(evenNodes(layer.ranks, nodes), rank);
+    return family.plan(layer, { ...target, rank, topology }, tuning);
+  };
+  const plans = Array.from({ length: nodes === 1 ? 1 : layer.ranks }, (_, rank) => planOf(rank));
+  const [plan] = plans as [Plan, ...Plan[]];
   const { launches, buffers, weights, planned } = await recordRounds(
-    plan,
+    (rank) => plans[rank] ?? plan,
     layer,
     target,
     capability,
@@ -120,6 +132,7 @@ export async function exportPlan(
       ...{ tuning, split, sms },
       windows: plan.windows.map(windowOf),
       buffers,
+      ...(plan.wire && { wire: wireOf(plan.wire, plans, layer.ranks / nodes) }),
       kernels: Array.from(kernels, ([name, module]) => {
         return { name, entry: entryName(module), maxThreads: module.maxThreads };
       }),
@@ -203,6 +216,25 @@ const windowOf = ({ purpose, layout, allOnes }: WindowPlan) => ({
       // The value of every byte of it before the first launch.
       start: allOnes.includes(field) ? 255 : 0,
     })),
+});
+
+const wireOf = (
+  { purpose, layout, front, allOnes = [] }: WirePlan,
+  plans: readonly Plan[],
+  localRanks: number,
+) => ({
+  name: purpose,
+  bytes: layout.bytes,
+  // Networks reach what lies from here on.
+  front,
+  // A node's ranks follow each other.
+  localRanks,
+  // All bits of these are set before the first launch, all others are not.
+  allOnes: allOnes
+    .filter(({ length }) => length > 0)
+    .map(({ offset, type, length }) => ({ offset, bytes: byteSize[type] * length })),
+  // What the proxy of each rank is told.
+  proxies: plans.map(({ wire }) => ({ data: wire!.program.data, reach: wire!.program.reach })),
 });
 
 const placeOf = ({ in: memory, offset, dtype, shape }: View) => ({

@@ -53,10 +53,11 @@ export const froms = [
   'constant',
   'numbers',
   'tensor',
+  'wire',
 ] as const;
 
-const magic = Buffer.from('heddle 2');
-const headWords = 8;
+const magic = Buffer.from('heddle 3');
+const headWords = 10;
 const mostWindows = 4;
 
 /** An argument of a run: its name in C, and what an address is a multiple of; null for the number of tokens. */
@@ -115,13 +116,15 @@ const startsOf = (sections: LaunchPlan['windows'][number]['sections']) =>
     .filter(({ start }) => start !== 0)
     .map(({ offset, bytes, start: value }) => ({ offset, bytes, value }));
 
+const startsOfWire = (wire: LaunchPlan['wire']) => (wire?.allOnes ?? []).map((of) => ({ ...of, value: 255 }));
+
 /** Sources that say the same are one. */
 const keyOf = (source: Source): string => JSON.stringify(source);
 
 /** The part of a plan that a host of any shape wants to know of it: arguments, stages, and where tensors lie. */
 export function describe(plan: LaunchPlan) {
   const { heddle, family, layer, split, rows, received, weights = [], planned = {}, windows, buffers } = plan;
-  const { masked, waits } = plan;
+  const { masked, waits, wire } = plan;
   const placed = (views: Readonly<Record<string, PlacedTensor>>) =>
     Object.fromEntries(
       Object.entries(views).map(([name, view]) => [name, { ...view, memory: memoryOf(plan, view) }]),
@@ -136,13 +139,14 @@ export function describe(plan: LaunchPlan) {
       { memory, offset: 0, bytes, value: 0 },
       ...startsOf(sections).map((of) => ({ memory, ...of })),
     ]),
-    memory: [...windows, ...buffers].map(({ name, bytes }) => ({ name, bytes })),
+    memory: [...windows, ...buffers, ...(wire ? [wire] : [])].map(({ name, bytes }) => ({ name, bytes })),
+    ...(wire && { wire }),
   };
 }
 
 /** The bytes of a shape. `text`: the plan in words, for hosts that want to know names and types. */
 export function packShape(plan: LaunchPlan, { architectures, images }: Images, text = ''): Buffer {
-  const { windows, buffers, kernels, launches, failure } = plan;
+  const { windows, buffers, kernels, launches, failure, wire } = plan;
   if (windows.length > mostWindows)
     throw new HeddleError('HEDDLE_EXPORT', `${plan.family} has more than ${mostWindows} windows`);
   const given = argumentsOf(plan);
@@ -165,6 +169,7 @@ export function packShape(plan: LaunchPlan, { architectures, images }: Images, t
         return place('memory', memories.indexOf(source.buffer), source.offset);
       case 'limit':
       case 'rank':
+      case 'wire':
         return place(source.from);
       case 'constant':
         return place('constant', 0, source.value);
@@ -219,8 +224,9 @@ export function packShape(plan: LaunchPlan, { architectures, images }: Images, t
     images: kernels.flatMap(({ name }) => (images.get(name) ?? []).map((image) => [tail.bytes(image)])),
     windows: windows.map(({ bytes }) => [bytes]),
     buffers: buffers.map(({ bytes }) => [bytes]),
-    fills: windows.flatMap(({ sections }, window) =>
-      startsOf(sections).map(({ offset, bytes, value }) => [window, offset, bytes, value]),
+    // Those of the wire come behind those of all windows.
+    fills: [...windows.map(({ sections }) => startsOf(sections)), startsOfWire(wire)].flatMap(
+      (starts, window) => starts.map(({ offset, bytes, value }) => [window, offset, bytes, value]),
     ),
     operations: operationRows,
     launches: launchRows,
@@ -251,6 +257,7 @@ export function packShape(plan: LaunchPlan, { architectures, images }: Images, t
   const first = [
     ...[magic.readBigUInt64LE(), total, digest, plan.layer.ranks, plan.layer.maxTokens],
     ...[memories.indexOf(failure.in), failure.offset, words],
+    ...[wire?.localRanks ?? plan.layer.ranks, wire?.bytes ?? 0],
   ];
   const all = new BigUint64Array([...first, ...places, ...body].map((word) => numberOf(word, 8 * at)));
   return Buffer.concat([Buffer.from(all.buffer), tail.take()]);

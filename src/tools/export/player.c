@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -30,7 +31,7 @@ struct heddle_table {
 };
 
 struct heddle_shape {
-  uint64_t magic, bytes, digest, ranks, most_tokens, failure_memory, failure_offset, architecture_names;
+  uint64_t magic, bytes, digest, ranks, most_tokens, failure_memory, failure_offset, architecture_names, local_ranks, wire_bytes;
   struct heddle_table architectures, kernels, images, windows, buffers, fills, operations, launches, parameters, tensors, numbers,
       arguments, text;
 };
@@ -44,7 +45,7 @@ struct heddle_kernel {
   uint64_t entry, has_tensors;
 };
 
-/* What every byte of a range is before the first launch; all others are 0. */
+/* What every byte of a range is before the first launch; all others are 0. Behind the windows comes the wire. */
 struct heddle_fill {
   uint64_t window, offset, bytes, value;
 };
@@ -68,7 +69,8 @@ enum heddle_from {
   HEDDLE_FROM_RANK,
   HEDDLE_FROM_CONSTANT, /* value */
   HEDDLE_FROM_NUMBERS,  /* index: rank 0's among the numbers */
-  HEDDLE_FROM_TENSOR    /* index: which */
+  HEDDLE_FROM_TENSOR,   /* index: which */
+  HEDDLE_FROM_WIRE
 };
 
 struct heddle_parameter {
@@ -85,7 +87,7 @@ struct heddle_argument {
   uint64_t name, alignment, always;
 };
 
-static const uint64_t heddle_magic = 0x3220656c64646568;
+static const uint64_t heddle_magic = 0x3320656c64646568;
 
 enum { HEDDLE_MOST_WINDOWS = 4, HEDDLE_MOST_BLOCK_BYTES = 4096 };
 
@@ -145,6 +147,9 @@ struct heddle_token {
   CALL(cuFuncSetAttribute, "cuFuncSetAttribute", (void *, int, int)) \
   CALL(cuMemAlloc, "cuMemAlloc_v2", (heddle_address *, size_t)) \
   CALL(cuMemFree, "cuMemFree_v2", (heddle_address)) \
+  CALL(cuMemHostRegister, "cuMemHostRegister_v2", (void *, size_t, unsigned)) \
+  CALL(cuMemHostUnregister, "cuMemHostUnregister", (void *)) \
+  CALL(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2", (heddle_address *, void *, unsigned)) \
   CALL(cuMemsetD8, "cuMemsetD8_v2", (heddle_address, unsigned char, size_t)) \
   CALL(cuMemcpyHtoD, "cuMemcpyHtoD_v2", (heddle_address, const void *, size_t)) \
   CALL(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", (void *, heddle_address, size_t, void *)) \
@@ -219,6 +224,10 @@ struct heddle_player {
   /* The kernels can wait for the launch before them, so that it may still run when they begin. */
   unsigned overlaps;
   heddle_address *buffers;
+  /* The memory that networks reach, its file, and where the GPU has it. */
+  void *wire;
+  int wire_file;
+  heddle_address wire_address;
   /* [rank][window] */
   struct heddle_mapping (*windows)[HEDDLE_MOST_WINDOWS];
   /* Open until every rank has mapped the windows. */
@@ -271,11 +280,16 @@ static const char *heddle_refused(const heddle_player *h, const char *call, int 
     if (result_ != 0) return heddle_refused(h, #call, result_);    \
   } while (0)
 
-/* Windows of this rank come first, then its buffers. */
+/* Windows of this rank come first, then its buffers, then the wire. */
 static heddle_address heddle_at(const heddle_player *h, uint64_t memory) {
   const uint64_t windows = h->shape->windows.count;
-  return memory < windows ? h->windows[h->host.rank][memory].address : h->buffers[memory - windows];
+  if (memory < windows) return h->windows[h->host.rank][memory].address;
+  return memory - windows < h->shape->buffers.count ? h->buffers[memory - windows] : (heddle_address)(uintptr_t)h->wire;
 }
+
+/* The rank within its node, whose ranks follow each other; and the first of them. */
+static uint64_t heddle_local(const heddle_player *h) { return h->host.rank % h->shape->local_ranks; }
+static uint64_t heddle_first(const heddle_player *h) { return h->host.rank - heddle_local(h); }
 
 /* ---- What a rank makes alone. */
 
@@ -337,6 +351,26 @@ static const char *heddle_place(heddle_player *h, int l) {
   return NULL;
 }
 
+/* The memory that networks reach is the host's, so that the proxy, a process of its own, maps its file. */
+static const char *heddle_make_wire(heddle_player *h) {
+  const unsigned portable_and_mapped = 3;
+  const size_t bytes = h->shape->wire_bytes;
+  if (bytes == 0) return NULL;
+  h->wire_file = (int)syscall(SYS_memfd_create, "heddle wire", 0);
+  if (h->wire_file < 0 || ftruncate(h->wire_file, (off_t)bytes) != 0)
+    return heddle_say("there is no memory of %lu bytes for a wire: %s", (unsigned long)bytes, strerror(errno));
+  void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, h->wire_file, 0);
+  if (at == MAP_FAILED) return heddle_say("a wire of %lu bytes is not mapped: %s", (unsigned long)bytes, strerror(errno));
+  h->wire = at;
+  for (int f = 0; f < HEDDLE_COUNT(fills); f++) {
+    const struct heddle_fill *fill = &heddle_fills(h)[f];
+    if (fill->window == h->shape->windows.count) memset((char *)at + fill->offset, (int)fill->value, fill->bytes);
+  }
+  HEDDLE_TRY(cuMemHostRegister, (at, bytes, portable_and_mapped));
+  HEDDLE_TRY(cuMemHostGetDevicePointer, (&h->wire_address, at, 0));
+  return NULL;
+}
+
 /* Kernels are loaded now: one that is loaded while another waits for a peer may wait for that one to end. */
 static const char *heddle_prepare(heddle_player *h) {
   const unsigned non_blocking = 1;
@@ -345,6 +379,8 @@ static const char *heddle_prepare(heddle_player *h) {
   const char *wrong = heddle_choose(h, &chosen);
   if (wrong != NULL) return wrong;
   HEDDLE_TRY(cuStreamCreate, (&h->stream, non_blocking));
+  wrong = heddle_make_wire(h);
+  if (wrong != NULL) return wrong;
   for (int b = 0; b < HEDDLE_COUNT(buffers); b++) HEDDLE_TRY(cuMemAlloc, (&h->buffers[b], heddle_buffers(h)[b]));
   for (int k = 0; k < HEDDLE_COUNT(kernels); k++) {
     const uint64_t image = heddle_images(h)[k * HEDDLE_COUNT(architectures) + chosen];
@@ -431,7 +467,8 @@ static const char *heddle_allocate(heddle_player *h, struct heddle_card *mine) {
   }
   for (int f = 0; f < HEDDLE_COUNT(fills); f++) {
     const struct heddle_fill *fill = &heddle_fills(h)[f];
-    HEDDLE_TRY(cuMemsetD8, (own[fill->window].address + fill->offset, (unsigned char)fill->value, fill->bytes));
+    if (fill->window < h->shape->windows.count)
+      HEDDLE_TRY(cuMemsetD8, (own[fill->window].address + fill->offset, (unsigned char)fill->value, fill->bytes));
   }
   HEDDLE_TRY(cuCtxSynchronize, ());
   return NULL;
@@ -502,7 +539,8 @@ static const char *heddle_map_peer(heddle_player *h, int r, int w) {
 
 static const char *heddle_map_peers(heddle_player *h) {
   const char *wrong = NULL;
-  for (int r = 0; r < (int)h->shape->ranks; r++)
+  const int first = (int)heddle_first(h);
+  for (int r = first; r < first + (int)h->shape->local_ranks; r++)
     for (int w = 0; w < HEDDLE_COUNT(windows) && wrong == NULL; w++)
       if (r != (int)h->host.rank) wrong = heddle_map_peer(h, r, w);
   return wrong;
@@ -593,6 +631,8 @@ static const char *heddle_share(heddle_player *h, const char *unfit) {
 
 uint64_t heddle_player_address(const heddle_player *h, uint32_t memory) { return heddle_at(h, memory); }
 
+int heddle_player_wire(const heddle_player *h) { return h->wire_file; }
+
 static const char *heddle_open(heddle_player *h, const void *shape, size_t bytes) {
   const struct heddle_shape *of = (const struct heddle_shape *)shape;
   if (bytes < sizeof *of || (uintptr_t)shape % 8 != 0 || of->magic != heddle_magic || of->bytes != bytes)
@@ -601,6 +641,7 @@ static const char *heddle_open(heddle_player *h, const void *shape, size_t bytes
   if (h->host.rank >= ranks) return heddle_say("rank is %u, and there are %d ranks", h->host.rank, (int)ranks);
   if (h->host.all_gather == NULL) return heddle_say("all_gather is NULL");
   h->shape = of;
+  h->wire_file = -1;
   for (int w = 0; w < HEDDLE_MOST_WINDOWS; w++) h->descriptors[w] = -1;
   h->modules = (void **)calloc(of->kernels.count + 1, sizeof *h->modules);
   h->functions = (void **)calloc(of->kernels.count + 1, sizeof *h->functions);
@@ -656,7 +697,8 @@ static uint64_t heddle_value(const heddle_player *h, uint64_t from, uint64_t ind
     case HEDDLE_FROM_ARGUMENT: return values[index];
     case HEDDLE_FROM_MEMORY: return heddle_at(h, index) + value;
     case HEDDLE_FROM_LIMIT: return h->host.limit_us == 0 ? 10000000 : h->host.limit_us;
-    case HEDDLE_FROM_RANK: return h->host.rank;
+    case HEDDLE_FROM_RANK: return heddle_local(h);
+    case HEDDLE_FROM_WIRE: return h->wire_address;
     case HEDDLE_FROM_NUMBERS: return heddle_numbers(h)[index + h->host.rank];
     default: return value;
   }
@@ -683,13 +725,14 @@ static const char *heddle_enqueue(const heddle_player *h, uint64_t l, const uint
     const struct heddle_parameter *parameter = &heddle_parameters(h)[p];
     char *to = block + h->offsets[p];
     if (parameter->from == HEDDLE_FROM_WINDOW) {
-      for (uint64_t r = 0; r < h->shape->ranks; r++) memcpy(to + 8 * r, &h->windows[r][parameter->index].address, 8);
+      for (uint64_t r = 0; r < h->shape->local_ranks; r++)
+        memcpy(to + 8 * r, &h->windows[heddle_first(h) + r][parameter->index].address, 8);
     } else if (parameter->from == HEDDLE_FROM_TENSOR) {
       const char *wrong = heddle_encode(h, &heddle_tensors(h)[parameter->index], values, to);
       if (wrong != NULL) return wrong;
     } else {
       const uint64_t value = heddle_value(h, parameter->from, parameter->index, parameter->value, values);
-      memcpy(to, &value, parameter->bytes);
+      memcpy(to, &value, parameter->bytes < 8 ? parameter->bytes : 8);
     }
   }
   size_t bytes = h->block_bytes[l];
@@ -748,12 +791,15 @@ void heddle_player_destroy(heddle_player *h) {
     heddle_release_windows(h);
     for (int b = 0; b < HEDDLE_COUNT(buffers); b++)
       if (h->buffers[b] != 0) h->cuda.cuMemFree(h->buffers[b]);
+    if (h->wire_address != 0) h->cuda.cuMemHostUnregister(h->wire);
     for (int k = 0; k < HEDDLE_COUNT(kernels); k++)
       if (h->modules[k] != NULL) h->cuda.cuModuleUnload(h->modules[k]);
     if (h->stream != NULL) h->cuda.cuStreamDestroy(h->stream);
     h->cuda.cuCtxPopCurrent(&popped);
     h->cuda.cuDevicePrimaryCtxRelease(h->device);
   }
+  if (h->wire != NULL) munmap(h->wire, h->shape->wire_bytes);
+  if (h->wire_file >= 0) close(h->wire_file);
   void *rooms[] = {h->modules, h->functions, h->buffers, h->windows, h->cards, h->offsets, h->block_bytes};
   for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) free(rooms[i]);
   free(h);

@@ -33,8 +33,10 @@ struct heddle_lost {
 
 /* Makes a rank, together with all others. The shape stays where it is as long as the rank lives, at a multiple of 8. */
 const char *heddle_player_create(heddle_player **made, const void *shape, size_t bytes, const struct heddle_host *);
-/* The address of the rank's own memory: windows first, then buffers, in the order of the plan. */
+/* The address of the rank's own memory: windows first, then buffers, in the order of the plan; last the wire, as the host has it. */
 uint64_t heddle_player_address(const heddle_player *, uint32_t memory);
+/* The file of the memory that networks reach, which a proxy maps; -1 where none does. The player closes it. */
+int heddle_player_wire(const heddle_player *);
 /* Enqueues the operations `first` to `last`. `values` are the arguments, in the order of the shape. Several threads may call it. */
 const char *heddle_player_run(const heddle_player *, uint32_t first, uint32_t last, const uint64_t *values, void *stream);
 /* NULL as long as no wait gave up. `lost` may be NULL. It does not wait for rounds. */

@@ -5,11 +5,13 @@
 import { UnavailableError } from '../../base/errors.js';
 import type { Device, Launcher, LaunchShape, Program, Stream, Tensor, Window } from '../../gpu/index.js';
 import type { IrModule, IrType, Tile, TileName } from '../../lang/index.js';
-import type { WindowPlan } from '../../moe/families/index.js';
+import type { WindowPlan, WirePlan } from '../../moe/families/index.js';
 
 /** Where a host finds the value of a parameter. */
 export type Source =
   | { readonly from: 'window'; readonly window: string }
+  /** The memory that networks reach, as one window. */
+  | { readonly from: 'wire' }
   /** Memory of the rank alone, `offset` bytes behind its begin. */
   | { readonly from: 'buffer'; readonly buffer: string; readonly offset?: number }
   /** The rank's own window, from `offset` on. */
@@ -62,7 +64,7 @@ export class Recorder {
   readonly buffers: RecordedBuffer[] = [];
   readonly #sources: Source[] = [];
   #launches: Recorded[] = [];
-  readonly #windows = new Map<Window, string>();
+  readonly #windows = new Map<Window, Source>();
 
   constructor(gpu: RecordedGpu) {
     const refuse = (call: string) => (): never => {
@@ -98,8 +100,15 @@ export class Recorder {
   /** The window of a plan, as kernels take it; the address of this rank's own; and its name. */
   window({ purpose, layout: { bytes } }: WindowPlan): { readonly window: Window; readonly own: number } {
     const window: Window = { rank: 0, bases: [], bytes };
-    this.#windows.set(window, purpose);
+    this.#windows.set(window, { from: 'window', window: purpose });
     return { window, own: this.name({ from: 'own', window: purpose }) };
+  }
+
+  /** The memory that networks reach. */
+  wire({ layout: { bytes } }: WirePlan): Window {
+    const window: Window = { rank: 0, bases: [], bytes };
+    this.#windows.set(window, { from: 'wire' });
+    return window;
   }
 
   /** What was launched meanwhile. */
@@ -122,8 +131,7 @@ export class Recorder {
       let grid = shape.grid;
       return {
         set: (name, value) => void sources.set(name, this.sourceOf(Number(value))),
-        setWindow: (name, window) =>
-          void sources.set(name, { from: 'window', window: this.#windows.get(window)! }),
+        setWindow: (name, window) => void sources.set(name, this.#windows.get(window)!),
         setTensor: (name, tensor) => void sources.set(name, this.#tensor(module, name, tensor)),
         setGrid: (blocks) => {
           grid = blocks;

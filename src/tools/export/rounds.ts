@@ -92,21 +92,21 @@ export interface RecordedRound {
 
 /** Records the round of every rank. Ranks differ in constants only, which then are one for each. */
 export async function recordRounds(
-  plan: Plan,
+  planOf: (rank: number) => Plan,
   layer: Layer,
   target: PlanTarget,
   capability: RecordedGpu['capability'],
   experts: PlannedExperts | SortedRows | null,
 ): Promise<RecordedRound> {
   const gpu = { multiprocessors: target.multiprocessors, capability };
-  if (experts === null) return recordRound(plan, layer, gpu, experts, 0);
-  if (layer.experts % layer.ranks !== 0) {
+  if (experts === null && target.topology.nodes === 1) return recordRound(planOf(0), layer, gpu, experts, 0);
+  if (experts !== null && layer.experts % layer.ranks !== 0) {
     const possible = `a multiple of ranks, ${layer.ranks}, so that all ranks have the same kernels`;
     throw new ArgumentError('experts', layer.experts, possible);
   }
   const rounds: RecordedRound[] = [];
   for (let rank = 0; rank < layer.ranks; rank++)
-    rounds.push(await recordRound(plan, layer, gpu, experts, rank));
+    rounds.push(await recordRound(planOf(rank), layer, gpu, experts, rank));
   const [first] = rounds as [RecordedRound, ...RecordedRound[]];
   const launches = first.launches.map((launch, l) => {
     const sources = Array.from(launch.sources, ([name, source]): [string, Source] => {
@@ -131,12 +131,13 @@ async function recordRound(
   const windows = new Map<object, ReturnType<typeof recorder.window>>(
     plan.windows.map((of) => [of, recorder.window(of)]),
   );
+  const wire = plan.wire && recorder.wire(plan.wire);
   const buffers = new Map<object, number>(
     plan.buffers.map((of) => [of, device.allocate(of.bytes, of.purpose).address]),
   );
   const memory = {
     ...{ rank: 0, limit: recorder.name({ from: 'limit' }) },
-    window: (of: object) => windows.get(of)!.window,
+    window: (of: object) => (of === plan.wire ? wire! : windows.get(of)!.window),
     address: (of: object) => buffers.get(of)!,
   };
   const tensor = ({ in: where, offset, dtype, shape }: View): Tensor =>

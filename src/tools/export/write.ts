@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { UnavailableError } from '../../base/errors.js';
 import { makeFolder, writeOutput } from '../../base/files/index.js';
 import { compileKernel, findCompiler, requireHardware } from '../../gpu/cuda/index.js';
 import { compileOptions, entryName, type IrModule, printCuda } from '../../lang/index.js';
@@ -13,7 +14,7 @@ type Compiling = (file: string) => void;
 
 /**
  * Writes a launch plan, its kernels, and a host in C into a folder; names in C begin with `prefix`.
- * @throws, before anything is written, UnavailableError where an architecture lacks what a kernel needs, or there is no compiler, and
+ * @throws, before anything is written, UnavailableError where an architecture lacks what a kernel needs, where rows cross a network or there is no compiler, and
  * CompileError where it refuses a kernel.
  */
 export async function writeExport(
@@ -23,6 +24,11 @@ export async function writeExport(
   given: readonly Architecture[],
   compiling: Compiling = () => {},
 ) {
+  if (plan.wire !== undefined)
+    throw new UnavailableError(
+      `rows of the family ${plan.family} need a proxy on the host here, which a host in C does not start`,
+      'Export a family whose rows travel over NVLink, or call it from Python, which does',
+    );
   const compiled = await compile(kernels, given, compiling);
   const files = new Map<string, string | Uint8Array>([['plan.json', `${JSON.stringify(plan, null, 2)}\n`]]);
   for (const [name, module] of kernels) {

@@ -195,6 +195,15 @@ int cuMemAlloc_v2(address *at, size_t bytes) {
   return keep(*at, bytes, file, 0);
 }
 int cuMemFree_v2(address at) { return drop(at, 1); }
+int cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags) {
+  CHECK("cuMemHostRegister");
+  return (uintptr_t)at % 4096 == 0 && bytes > 0 && flags == 3 ? 0 : INVALID_VALUE;
+}
+int cuMemHostUnregister(void *at) { return at == NULL ? INVALID_VALUE : 0; }
+int cuMemHostGetDevicePointer_v2(address *out, void *at, unsigned flags) {
+  *out = (address)at;
+  return flags == 0 ? 0 : INVALID_VALUE;
+}
 int cuMemsetD8_v2(address at, unsigned char value, size_t bytes) {
   CHECK("cuMemsetD8");
   memset((void *)at, value, bytes);

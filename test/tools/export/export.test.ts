@@ -92,6 +92,12 @@ describe('a host that knows only the plan', () => {
       split: false,
     },
     {
+      name: 'hybrid, between nodes',
+      family: 'hybrid',
+      shape: { ...small, ...few, ranks: 4, nodes: 2, experts: 8 },
+      split: false,
+    },
+    {
       name: 'portable, rows as mxfp8',
       family: 'portable',
       shape: { ...small, ...few, hidden: 128, format: 'mxfp8', rounded: 'yes' },
@@ -105,8 +111,12 @@ describe('a host that knows only the plan', () => {
       rounding === undefined
         ? layer
         : { ...layer, payloads: rows.map(({ payload, rowBytes }) => ({ name: payload, rowBytes })) };
-    const rounds = [5, 3, 0].map((tokens, i) => makeSources(brought, [tokens, 5 - tokens], i + 1));
-    await World.local({ ranks: layer.ranks, device: 'sim' }, async (world) => {
+    const nodes = plan.wire === undefined ? 1 : layer.ranks / plan.wire.localRanks;
+    const rounds = [5, 3, 0].map((tokens, i) => {
+      const each = Array.from({ length: layer.ranks }, (_, r) => (r % 2 === 0 ? tokens : 5 - tokens));
+      return makeSources(brought, each, i + 1);
+    });
+    await World.local({ ranks: layer.ranks, nodes, device: 'sim' }, async (world) => {
       const { device, rank } = world;
       const stream = device.createStream();
       const mine = rounds.map((sources) => sources[rank]!);

@@ -1,9 +1,17 @@
 /** A host that knows nothing but a launch plan and its kernels by name: rounds whose experts are the plan's, or give back what they get. */
-import type { Launcher, Stream } from '../../../src/gpu/index.js';
+import type { Device, Launcher, Stream } from '../../../src/gpu/index.js';
+import { hybridProxyModule } from '../../../src/moe/families/index.js';
 import { bytesOf } from '../../../src/moe/index.js';
 import type { Bits, Source } from '../../../src/moe/layer/index.js';
 import type { World } from '../../../src/net/world/index.js';
 import type { Exported, LaunchPlan } from '../../../src/tools/export/index.js';
+
+const networkMemory = (device: Device, { name, bytes, front, allOnes }: NonNullable<LaunchPlan['wire']>) =>
+  device.allocateWire(
+    { bytes, front, side: 'host' },
+    name,
+    allOnes.map((of) => ({ ...of, value: 255 })),
+  );
 
 export class PlanHost {
   readonly #launchers: readonly Launcher[];
@@ -23,7 +31,7 @@ export class PlanHost {
     { plan, kernels }: Exported,
     weights: Readonly<Record<string, number>> = {},
   ): Promise<PlanHost> {
-    const { device, rank } = world;
+    const { device, rank, topology } = world;
     const windows = new Map(
       await Promise.all(
         plan.windows.map(async ({ name, bytes, sections }) => {
@@ -35,13 +43,19 @@ export class PlanHost {
       ),
     );
     const buffers = new Map(plan.buffers.map(({ name, bytes }) => [name, device.allocate(bytes, name)]));
+    const { wire } = plan;
+    const memory = wire && networkMemory(device, wire);
     await world.barrier('preparing windows');
+    if (wire && memory)
+      await world.startProxy({ ...hybridProxyModule, ...wire.proxies[rank]!, memory, timeoutMs: 10_000 });
     const launchers = await Promise.all(
       plan.launches.map(async ({ kernel, grid, block, parameters }) => {
         const program = await device.load(kernels.get(kernel)!);
-        const launcher = program.launcher({ grid, block, rank });
+        const launcher = program.launcher({ grid, block, rank: topology.localRank });
         for (const { name, value } of parameters) {
           if (value.from === 'window') launcher.setWindow(name, windows.get(value.window)!);
+          if (value.from === 'wire')
+            launcher.setWindow(name, { rank: 0, bases: [memory!.address], bytes: memory!.bytes });
           if (value.from === 'own')
             launcher.set(name, windows.get(value.window)!.own.address + (value.offset ?? 0));
           if (value.from === 'buffer')
