@@ -12,14 +12,14 @@ interface Part {
 }
 
 const ceilings = {
-  base: 1_090,
+  base: 1_100,
   lang: 11_020,
   gpu: 21_010,
   net: 11_310,
   moe: 19_020,
   verify: 7_010,
-  tools: 9_060,
-  cli: 2_760,
+  tools: 9_160,
+  cli: 2_830,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 82_350 },
-  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_650 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_860 },
+  { name: 'src', files: sources('src'), ceiling: 82_540 },
+  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_760 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_910 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 33_680 },
+  ...{ name: 'docs and README', ceiling: 33_850 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
