@@ -748,6 +748,10 @@ export class Thread extends Task {
     return block.tensorMemory;
   }
 
+  fenceTensor(side: 'before' | 'after'): void {
+    this.#machine.detector!.fenceTensor(this.id, side);
+  }
+
   get tensorMoves(): Copies {
     return this.#copiesBy('tmem');
   }

@@ -82,6 +82,8 @@ function changesOf(instruction: PtxInstruction): Change[] {
       // wgmma's fences order accesses to registers, which the machine does not follow: so a missing fence could not be noticed.
       if (parts.includes('commit_group')) return [removed];
       return parts.includes('wait_group') ? [removed, ...moreBy(instruction, 0, 1)] : [];
+    case 'tcgen05':
+      return /^(fence|wait|commit)/.test(parts[1]!) ? [removed] : [];
     case 'griddepcontrol':
       return parts.includes('wait') ? [removed] : [];
     case 'cp':

@@ -238,6 +238,7 @@ const engines: Readonly<Record<CopyEngine | 'map', number>> = {
 /** By the path of ordinary accesses: `async` loads. */
 const genericBit = engines.async;
 const isOfAsyncProxy = (agentKey: number): boolean => (agentKey & genericBit) === 0;
+const isOfTensorMemory = (agentKey: number): boolean => (agentKey & engines.tcgen05) !== 0;
 export const hasAsyncProxy = (engine: CopyEngine | 'map'): boolean => engine !== 'async';
 
 type Agents = { readonly [E in CopyEngine | 'map']?: CopyAgents };
@@ -265,6 +266,11 @@ export class Actor {
   retired = false;
   /** The knowledge that it got from awaitPrevious. */
   awaited: Clock | null = null;
+  /** Its loads and stores of tensor memory that it has awaited: others learn of them behind its next fence. */
+  moved: BlockClock = nothingOfBlock;
+  /** On what it may rely in tensor memory, besides its own: what it knew at its last fence behind a meeting of threads. */
+  #ofTensor: Clock | null = null;
+  #ofOwnTensor: BlockClock = nothingOfBlock;
   /** The knowledge on which its reads by way of L1 may rely; null: all that it knows. */
   settled: Clock | null = null;
   /** The agents of its copies, once it has issued one. */
@@ -375,10 +381,20 @@ export class Actor {
     return this;
   }
 
-  /** Knows all that `thread` knows and did, and what these agents of its own have been told to do. */
-  standFor(thread: Actor, keys: readonly number[], group: number): this {
-    this.#base = thread.known;
-    this.own = thread.own.withLane(thread.lane, thread.epoch).withAgents(keys, group);
+  /** A fence of tensor memory: what it awaited there is told from now on, or what it was told counts there. */
+  fenceTensor(side: 'before' | 'after'): void {
+    if (side === 'after') [this.#ofTensor, this.#ofOwnTensor] = [this.known, this.own];
+    else this.own = joinBlocks(this.own, this.moved);
+    this.touched = true;
+  }
+
+  /** Knows what `thread` may rely on in tensor memory, and what these agents of its own have been told to do. */
+  standForTensorOf(thread: Actor, keys: readonly number[], group: number): this {
+    const own = (agentKey: number): boolean => isOfTensorMemory(agentKey) && agentKey >> 4 === thread.lane;
+    this.#base = thread.#ofTensor ?? thread.block.launch!.start;
+    this.own = joinBlocks(thread.#ofOwnTensor, thread.moved)
+      .withAgentsOf(thread.own, own)
+      .withAgents(keys, group);
     return this;
   }
 

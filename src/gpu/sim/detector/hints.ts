@@ -65,6 +65,7 @@ export function explain(first: Side, second: Side, around: RaceCircumstances): (
     betweenAtomics(first, second) ??
     incoherent(first, second) ??
     initialisedForCluster(first, second, around.space) ??
+    missingTensorFence(first, second, around) ??
     copy(first) ??
     missingProxyFence(first, second, around) ??
     olderInL1(first, second);
@@ -149,6 +150,24 @@ function initialisedForCluster(first: Side, second: Side, space: Space): string 
   );
 }
 
+/** Loads, stores and products of tensor memory: threads tell each other of them between two fences of its own. */
+function missingTensorFence(first: Side, second: Side, { known }: RaceCircumstances): string | null {
+  const isOfTensor = ({ by: { copies } }: Side): boolean =>
+    copies?.engine === 'tcgen05' || copies?.engine === 'tmem';
+  if (!isOfTensor(first) || !isOfTensor(second)) return null;
+  const issuer = first.by.block.threads[first.by.lane]!;
+  if (known.includes(first.by, first.epoch))
+    return (
+      `What ${first.where} does in tensor memory comes before ${second.where}, but nothing says so to tensor memory: put ` +
+      'tcgen05.fence::after_thread_sync between the wait or barrier behind the first and the second.'
+    );
+  if (!covers(issuer.moved, first.by, first.epoch)) return null;
+  return (
+    `What ${first.where} does in tensor memory was awaited, but nothing tells other threads: put tcgen05.fence::before_thread_sync ` +
+    'between that wait and the barrier or arrival behind it.'
+  );
+}
+
 function copy(first: Side): string | null {
   const agent = first.by;
   if (agent.copies === null) return null;
@@ -165,6 +184,13 @@ function copy(first: Side): string | null {
       `The product at ${first.where} may still read its tiles: commit its group and await that (g.wgmma.wait) before they are ` +
       'overwritten, in each warp that takes part, and let each tell whoever overwrites them.'
     );
+  if (engine === 'tcgen05')
+    return (
+      `The product at ${first.where} may still be under way: let tcgen05.commit arrive at an mbarrier behind it, and wait there ` +
+      'before its sums are used or its factors overwritten.'
+    );
+  if (engine === 'tmem')
+    return `What ${first.where} does in tensor memory may still be under way: await it (tcgen05.wait::${does === 'read' ? 'ld' : 'st'}).`;
   const reads = issuer.agents.bulk?.reads;
   if (does === 'write' && reads !== undefined && happenedBefore(reads, first.epoch, issuer)) {
     return (

@@ -393,6 +393,10 @@ export class Detector {
     this.#threads[thread]!.fenceProxy(path);
   }
 
+  fenceTensor(thread: number, side: 'before' | 'after'): void {
+    this.#threads[thread]!.fenceTensor(side);
+  }
+
   blockBarrier(block: number): void {
     this.#meet(this.#blocks.get(block)!.threads, 'block');
   }
@@ -472,7 +476,7 @@ export class Detector {
     const before = engine === 'tcgen05' ? [agents.reads.agentKey, agents.writes.agentKey] : [];
     const { proxy } = agents;
     if (own && proxy !== null) {
-      const knows = proxy.standFor(me, before, group + 1);
+      const knows = proxy.standForTensorOf(me, before, group + 1);
       this.#shadow(buffer).weak(knows, does === 'read' ? agents.reads : agents.writes, meta, offset, bytes);
       return;
     }
@@ -489,7 +493,9 @@ export class Detector {
     issuer: number = thread,
   ): void {
     const me = this.#threads[thread]!;
-    me.own = me.own.withAgents(keysOf(this.#threads[issuer]!, engine, readsOnly), group + 1);
+    const keys = keysOf(this.#threads[issuer]!, engine, readsOnly);
+    if (engine === 'tmem') me.moved = me.moved.withAgents(keys, group + 1);
+    else me.own = me.own.withAgents(keys, group + 1);
     me.touched = true;
   }
 
@@ -503,10 +509,10 @@ export class Detector {
     shadow.strong(shadow.cells(offset, mbarrierBytes), { me, as: me, meta, offset });
   }
 
-  /** What a thread did and knows: products come behind it, and hand it on. */
+  /** What a thread did and knows: products come behind it, and hand it on, as behind a fence. */
   released(thread: number): ReleaseHead {
     const me = this.#threads[thread]!;
-    me.touched = true;
+    me.fenceTensor('before');
     const head = new ReleaseHead(me, sys);
     me.endEpoch();
     return head;

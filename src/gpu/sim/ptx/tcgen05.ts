@@ -25,8 +25,10 @@ export function tcgen05(x: Instruction): void {
   else if (part === 'ld' || part === 'st') move(x, part === 'ld');
   else if (part === 'wait::ld' || part === 'wait::st')
     x.code.line(`t.tensorMoves.commit(); t.tensorMoves.wait(0, ${part === 'wait::ld'});`);
-  // Their absence is not found.
-  else if (part !== 'fence::before_thread_sync' && part !== 'fence::after_thread_sync')
+  else if (part === 'fence::before_thread_sync' || part === 'fence::after_thread_sync') {
+    if (x.checked)
+      x.code.line(`t.fenceTensor('${part === 'fence::before_thread_sync' ? 'before' : 'after'}');`);
+  } else
     x.refuse(
       'of tcgen05, alloc, mma without scales, commit, ld and st of 32x32b, wait and fence are simulated',
     );

@@ -211,9 +211,27 @@ describe('a product in tensor memory', () => {
       '',
       'has not given back',
     ],
+    [
+      'a fence behind its commit is missing',
+      `${wait}\n  tcgen05.fence::after_thread_sync;`,
+      wait,
+      'put tcgen05.fence::after_thread_sync between',
+    ],
   ])('is wrong where %s', async (_, right, wrong, said) => {
     const { findings } = await multiply(plainCase, (text) => text.replace(right, wrong));
     expect(findings.join('\n')).toContain(said);
+  });
+
+  // Each warp stores a factor into its own lanes, which one thread multiplies.
+  test.each([
+    ['not awaited', 'tcgen05.wait::st.sync.aligned;', 'await it (tcgen05.wait::st)'],
+    ['not told', 'tcgen05.fence::before_thread_sync;', 'put tcgen05.fence::before_thread_sync'],
+    ['not taken note of', 'tcgen05.fence::after_thread_sync;', 'put tcgen05.fence::after_thread_sync'],
+  ])('is wrong where a factor in tensor memory is %s', async (_, without, said) => {
+    const stored = cases.find(({ a, type }) => a === 'tensor memory' && type === 'f16')!;
+    const wrong = (text: string): string =>
+      text.replace(/tcgen05.wait::st.*/, (line) => line.replace(without, ''));
+    expect((await multiply(stored, wrong)).findings.join('\n')).toContain(said);
   });
 
   test('hands on, by its commit, what came before it', async () => {
