@@ -14,10 +14,10 @@ interface Part {
 const ceilings = {
   base: 1_100,
   lang: 11_020,
-  gpu: 21_010,
+  gpu: 21_070,
   net: 11_310,
   moe: 19_020,
-  verify: 7_010,
+  verify: 7_020,
   tools: 9_160,
   cli: 2_830,
 };
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 82_540 },
+  { name: 'src', files: sources('src'), ceiling: 82_590 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_760 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_910 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_930 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 33_850 },
+  ...{ name: 'docs and README', ceiling: 33_870 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
