@@ -1,6 +1,7 @@
 /** `heddle bench`, and the benchmarks of parts of a layer: `heddle bench gemm`, `layer`, `model`. */
 import { onlyGiven } from '../base/errors.js';
 import { families, transports } from '../moe/families/index.js';
+import { weightsTypes } from '../moe/index.js';
 import {
   detailLines,
   gemmBench,
@@ -205,7 +206,14 @@ caches are warm and clocks those of steady work; cycles, watts and joules are of
     .option('--sustained', sustainedSaid)
     .option('--experts <n>', 'experts of the rank (default: 16, simulated 2)', experts)
     .option('--rows <list>', 'rows an expert (default: 16,512, simulated 2)', listOfTokens)
-    .addOption(choice('--dtype <type>', 'of rows and weights; fp8: e4m3 with scales', types, 'bf16'))
+    .addOption(
+      choice(
+        '--dtype <type>',
+        'of rows and weights; fp8: e4m3 with scales; mxfp4: with rows of bf16',
+        weightsTypes,
+        'bf16',
+      ),
+    )
     .addOption(
       choice('--routes <kind>', 'every expert gets as many; or they are drawn', ['even', 'uniform'], 'even'),
     )
@@ -247,7 +255,12 @@ shows what buffers cost that are larger than need be. 'set' and 'a layer' are wh
     .addOption(familyOption())
     .addOption(choice('--rows <format>', 'as dispatch carries them', types, 'bf16'))
     .addOption(
-      choice('--dtype <type>', 'of weights; fp8: e4m3 with scales, and rows travel as fp8', types, 'bf16'),
+      choice(
+        '--dtype <type>',
+        'of weights; fp8: e4m3 with scales, and rows travel as fp8',
+        weightsTypes,
+        'bf16',
+      ),
     )
     .action((flags) => {
       const { profile, ep, nodes, layers, maxTokens, family, dtype } = flags;
@@ -296,7 +309,12 @@ row is read for them.`,
     .addOption(familyOption())
     .addOption(choice('--rows <format>', 'as dispatch carries them', types, 'bf16'))
     .addOption(
-      choice('--dtype <type>', 'of weights; fp8: e4m3 with scales, and rows travel as fp8', types, 'bf16'),
+      choice(
+        '--dtype <type>',
+        'of weights; fp8: e4m3 with scales, and rows travel as fp8',
+        weightsTypes,
+        'bf16',
+      ),
     )
     .option('--no-nccl', 'skip the run with NCCL’s exchange')
     .option('--sustained', sustainedSaid)

@@ -13,13 +13,16 @@ export type { MlpWeights } from './experts/products.js';
 export { LayerBuffers } from './layer-buffers.js';
 export type { LayerRound } from './layer-round.js';
 export { type ForwardOptions, layerInside, MoeLayer, type SharingLayerOptions } from './moe-layer.js';
+export { bytesOfWeight } from './moe-memory.js';
 export type {
   LayerBuffersOptions,
+  LayerWeightsType,
   MoeLayerOptions,
   MoeLayerSizes,
   MoeLayerWeights,
   SharingOptions,
 } from './moe-options.js';
+export { weightsTypes } from './moe-options.js';
 export { type MoveOptions, MovingWeights } from './moving-weights.js';
 export { ExpertParallel, roundsInside } from './rounds/expert-parallel.js';
 export type { Combining, Dispatched, Received } from './rounds/in-flight.js';
@@ -46,4 +49,4 @@ export {
   ModelFiles,
   type ModelLayer,
 } from './weights/model-files.js';
-export { mxfp4Block, mxfp4ToBf16, mxfp4ToBf16Kernel } from './weights/mxfp4.js';
+export { mxfp4ToBf16, mxfp4ToBf16Kernel } from './weights/mxfp4.js';

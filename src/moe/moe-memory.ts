@@ -16,11 +16,18 @@ import { cublasRows } from './experts/mlp-cublas.js';
 import { hopperRows } from './experts/mlp-hopper.js';
 import type { RowsOf } from './experts/products.js';
 import { usualMultiprocessors } from './families/index.js';
-import { dtypes, expertsOf, type Layer, scaleBlock } from './layer/index.js';
+import { dtypes, expertsOf, type Layer, mxfp4Block, scaleBlock } from './layer/index.js';
 import type { LayerPlan } from './moe-options.js';
 import { type MemoryPart, type MemoryUse, useOf } from './rounds/memory.js';
 import { layerOf } from './rounds/options.js';
 import { wrap } from './rounds/tensor.js';
+
+/** The bytes of a weight and its part of a scale. */
+export const bytesOfWeight = {
+  bf16: dtypes.bf16.size,
+  fp8: 1 + 4 / scaleBlock ** 2,
+  mxfp4: 1 / 2 + 1 / mxfp4Block,
+};
 
 /** `carrier`: what the windows and buffers of the ExpertParallel take. */
 export function layerMemory(
@@ -35,10 +42,11 @@ export function layerMemory(
   const { hidden, inner, sharedInner } = model;
   const takesPlans = options.weighting === 'plan';
   const dtype = weights === 'fp8' ? 'e4m3' : 'bf16';
+  const packed = weights === 'mxfp4';
   const chip = { kind: 'cuda', multiprocessors: usualMultiprocessors } as const;
   /** The bytes of the sums of parts that an MLP has for each row. */
   const sumsOf = (of: 'plan' | 'all', experts: number, rows: number, inner: number): number =>
-    (of === 'plan' && gemm === 'cublas') || experts === 0
+    (of === 'plan' && (gemm === 'cublas' || packed)) || experts === 0
       ? 0
       : sumsOfParts({ of, experts, rows, hidden, inner, topK: model.topK, dtype, ...chip });
   /** The bytes of the other rows of its own, of each: what its products allocate. */
@@ -51,6 +59,7 @@ export function layerMemory(
     const rows = { hidden, inner, rows: 1, made: of === 'plan' ? own(hidden, '') : null, own };
     if (experts === 0) return bytes;
     if (gemm === 'cublas' && of === 'plan') cublasRows(rows);
+    else if (packed && of === 'plan') own(inner, '');
     else hopperRows(rows, dtype, !sortsRows({ of, rows: evenly }));
     return bytes;
   };
@@ -84,10 +93,7 @@ export function modelMemory(
   const { model, weights, carrier: options } = plan;
   const { hidden, inner, sharedInner = 0, biases } = model;
   const layer = layerOf(ranks, options);
-  const matrices = (inner: number): number =>
-    weights === 'fp8'
-      ? 3 * inner * hidden * (1 + 4 / scaleBlock ** 2)
-      : dtypes.bf16.size * 3 * inner * hidden;
+  const matrices = (inner: number): number => 3 * inner * hidden * bytesOfWeight[weights];
   const { count } = expertsOf(layer, rank);
   const placement = carrier.parts.find(({ purpose }) => purpose === 'placement')?.bytes ?? 0;
   const part = (purpose: string, bytes: number): MemoryPart => ({

@@ -51,10 +51,10 @@ export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'c
    */
   readonly rows?: 'bf16' | 'fp8';
   /**
-   * The type of the experts' weights: bf16 (default), or e4m3 with scales, for which `rows` must be 'fp8'. `create` sees it by the
-   * weights themselves.
+   * The type of the experts' weights: bf16 (default); e4m3 with scales, for which `rows` must be 'fp8'; or MXFP4, four bits with scales. `create` sees
+   * it by the weights themselves. A shared expert's weights may have another.
    */
-  readonly weights?: 'bf16' | 'fp8';
+  readonly weights?: LayerWeightsType;
   /**
    * The GEMMs that the routed experts run: Heddle's (default), or cuBLAS's, which take sizes from the host: then every expert
    * has `capacity` rows of its own, all of them multiplied.
@@ -62,9 +62,17 @@ export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'c
   readonly gemm?: Gemm;
 }
 
+/** The types of experts' weights, by the names that users give. */
+export const weightsTypes = ['bf16', 'fp8', 'mxfp4'] as const;
+export type LayerWeightsType = (typeof weightsTypes)[number];
+
+/** The type of weights that are given. */
+const weightsTypeOf = ({ experts }: Partial<MoeLayerWeights>): LayerWeightsType =>
+  experts?.gateUp?.dtype === 'e4m3' ? 'fp8' : experts?.gateUp?.dtype === 'u8' ? 'mxfp4' : 'bf16';
+
 /** The weights of a layer. */
 export interface MoeLayerWeights {
-  /** The weights of this rank's experts, or of its places where there is a placement: [experts here, 2 · inner, hidden] and [experts here, hidden, inner], with scales where they are e4m3. */
+  /** The weights of this rank's experts, or of its places where there is a placement: [experts here, 2 · inner, hidden] and [experts here, hidden, inner], with scales where they are e4m3 or MXFP4. */
   readonly experts: MlpWeights;
   /** The weights of the expert that every token goes to, [2 · inner, hidden] and [hidden, inner], where the model has one. */
   readonly sharedExperts?: MlpWeights;
@@ -107,7 +115,7 @@ const layerOptions: Table<
     overlap: requireFlag,
     gemm: oneOf(gemms),
     rows: oneOf(['bf16', 'fp8']),
-    weights: oneOf(['bf16', 'fp8']),
+    weights: oneOf(weightsTypes),
   },
   ...{ sms, waitMs, onLoss, waits, rounds },
 };
@@ -140,7 +148,7 @@ export function setPlanOf(options: LayerBuffersOptions & Partial<MoeLayerWeights
   const { family = 'auto', placement, rounds = 1, overlap = true, gemm = 'heddle', rows = 'bf16' } = options;
   if (placement !== undefined) requirePlacement('placement', placement);
   const model = modelOf(options.model);
-  const given = options.experts?.gateUp?.dtype === 'e4m3' ? 'fp8' : 'bf16';
+  const given = weightsTypeOf(options);
   const { weights = given } = options;
   if (options.experts !== undefined && weights !== given)
     throw new ArgumentError('weights', weights, `'${given}', what experts.gateUp is`);
@@ -154,6 +162,8 @@ export function setPlanOf(options: LayerBuffersOptions & Partial<MoeLayerWeights
   }
   if (gemm === 'cublas' && (model.biases === true || (model.activation ?? 'swiglu') !== 'swiglu'))
     throw new ArgumentError('gemm', gemm, "'heddle', because experts have biases or a clamped SwiGLU");
+  if (weights === 'mxfp4' && gemm === 'cublas')
+    throw new ArgumentError('gemm', gemm, "'heddle', because weights are MXFP4");
   if (rows === 'fp8' && gemm === 'cublas') throw new ArgumentError('rows', rows, "'bf16' with gemm 'cublas'");
   const maxTokens = requireInteger('maxTokens', options.maxTokens, 1, limits.maxTokens);
   const { experts, topK, hidden } = model;

@@ -3,6 +3,7 @@ import type { Device, Stream } from '../../src/gpu/index.js';
 import { tensorFrom } from '../../src/moe/index.js';
 import {
   type Bits,
+  type Dtype,
   dequantise,
   expertsOf,
   fromF32,
@@ -26,6 +27,7 @@ import {
   type RoutedInputs,
   routedTolerance,
   stacked,
+  type WeightsType,
 } from '../../src/verify/trials/index.js';
 
 /** All weights of a layer, of all ranks, and what each rank brings. */
@@ -99,12 +101,8 @@ export function placeWeights(
     ) ?? experts;
   const { first, count } = expertsOf({ experts: all.length, ranks: world.ranks }, world.rank);
   const mine = { experts: all.slice(first, first + count), sharedExperts: shared ? [shared] : [] };
-  const place = (
-    bits: Bits | Float32Array,
-    dtype: 'bf16' | 'e4m3' | 'f32',
-    shape: readonly number[],
-    what: string,
-  ) => tensorFrom(world.device, stream, bits, dtype, shape, what);
+  const place = (bits: Bits | Float32Array, dtype: Dtype, shape: readonly number[], what: string) =>
+    tensorFrom(world.device, stream, bits, dtype, shape, what);
   const { weights, dtype, correction } = routed[0]!;
   return layerWeights(
     model,
@@ -122,7 +120,7 @@ export function placeWeights(
         correction: place(Float32Array.from(correction), 'f32', [model.experts], 'correction'),
       }),
     },
-    isScaled(experts[0]!) ? 'e4m3' : 'bf16',
+    dtypeOf(experts[0]!, 'down') as WeightsType,
   );
 }
 

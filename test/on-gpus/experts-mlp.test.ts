@@ -19,7 +19,14 @@ import {
   randomElements,
   shapeOfRounds,
 } from '../../src/verify/testing/index.js';
-import { compareMlp, makeMlp, ofKind, placeReceived, runMlp } from '../../src/verify/trials/index.js';
+import {
+  compareMlp,
+  makeMlp,
+  makePackedMlp,
+  ofKind,
+  placeReceived,
+  runMlp,
+} from '../../src/verify/trials/index.js';
 import { needs } from './machine.js';
 
 const plain: RoundsShape = {
@@ -34,6 +41,8 @@ interface Case {
   readonly options?: ExpertsPlanOptions;
   /** Experts have biases, and gpt-oss's activation; Heddle's kernels alone do. */
   readonly biases?: boolean;
+  /** Weights are MXFP4: Heddle's kernels alone take them. */
+  readonly packed?: boolean;
 }
 
 const cases: Readonly<Record<string, Case>> = {
@@ -45,16 +54,24 @@ const cases: Readonly<Record<string, Case>> = {
   'biases, few rows': { shape: { hidden: 192 }, inner: 192, biases: true },
   'biases, some rows': { shape: { maxTokens: 80 }, biases: true },
   'biases, many rows': { shape: { maxTokens: 400, hidden: 512 }, inner: 256, biases: true },
+  'MXFP4, few rows': { packed: true },
+  'MXFP4, few rows in wide tiles, biases': { shape: { hidden: 576 }, inner: 576, packed: true, biases: true },
+  'MXFP4, some rows': { shape: { maxTokens: 80, hidden: 512 }, inner: 256, packed: true },
+  'MXFP4, many rows, biases': {
+    shape: { maxTokens: 400, hidden: 512 },
+    inner: 192,
+    packed: true,
+    biases: true,
+  },
   masked: { options: { form: 'masked', capacity: 96, alignment: 16 } },
   'no rows': { routes: { holes: 1 } },
 };
 
 describe('experts', needs(1, 120_000), () => {
   for (const gemm of ['heddle', 'cublas'] as const satisfies readonly Gemm[]) {
-    for (const [name, { shape, inner = 128, routes, options = {}, biases = false }] of Object.entries(
-      cases,
-    )) {
-      if (biases && gemm === 'cublas') continue;
+    for (const [name, of] of Object.entries(cases)) {
+      const { shape, inner = 128, routes, options = {}, biases = false, packed = false } = of;
+      if ((biases || packed) && gemm === 'cublas') continue;
       test(`${gemm}: ${name}`, async () => {
         const layer: Layer = { ...shapeOfRounds({ ...plain, ...shape }), weights: true, counts: false };
         const rank = layer.ranks - 1;
@@ -62,7 +79,8 @@ describe('experts', needs(1, 120_000), () => {
         const received = reference.dispatch(layer, makeSources(layer, maxTokens, 3, routes), rank);
         const { hidden } = output;
         const kind = { hidden, biases, activation: biases ? 'clamped-swiglu' : 'swiglu' } as const;
-        const experts = Array.from({ length: 6 }, (_, e) => ofKind(makeMlp(hidden, inner, e), kind, e));
+        const make = packed ? makePackedMlp : makeMlp;
+        const experts = Array.from({ length: 6 }, (_, e) => ofKind(make(hidden, inner, e), kind, e));
         await World.local({ ranks: 1, device: 'cuda' }, async ({ device }) => {
           const stream = device.createStream();
           const placed = placeReceived(device, stream, layer, received);

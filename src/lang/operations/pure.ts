@@ -97,10 +97,41 @@ export const pure = {
     compute: (a: u32): u32 => 32 - Math.clz32(a & -a),
     cuda: 'DEVICE u32 ffs(u32 a) { return u32(__ffs(i32(a))); }',
   }),
+  /** Multiplies the two bf16 of one word by those of another; each product is rounded to the nearest bf16, or else the even one. */
+  multiplyPairs: of('u32', {
+    compute: (a: u32, b: u32): u32 => bf16Product(a << 16, b << 16) | (bf16Product(a, b) << 16),
+    // Adding -0 keeps the sign of zeros. GPUs before Hopper have no product of pairs without a sum.
+    cuda: `DEVICE u32 multiply_pairs(u32 a, u32 b) {
+  u32 result;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(0x80008000u));
+  return result;
+}`,
+  }),
 };
 
 const long = new BigInt64Array(1);
 const double = new Float64Array(long.buffer);
+const word = new Int32Array(1);
+const float = new Float32Array(word.buffer);
+
+/** The product of the bf16 in the upper halves of two words. Every NaN is 0x7fff. */
+function bf16Product(a: u32, b: u32): u32 {
+  const sign = ((a ^ b) >>> 16) & 0x8000;
+  word[0] = a & 0x7fff0000;
+  const left = float[0]!;
+  word[0] = b & 0x7fff0000;
+  // Exact in f64; and in f32, where it is a normal number. The others are rounded to a multiple of their one step.
+  const product = left * float[0]!;
+  if (Number.isNaN(product)) return 0x7fff;
+  if (product < 2 ** -126) {
+    const steps = product * 2 ** 133;
+    const whole = Math.floor(steps);
+    const rest = steps - whole;
+    return sign | (whole + Number(rest > 0.5 || (rest === 0.5 && whole % 2 === 1)));
+  }
+  float[0] = product;
+  return sign | ((word[0]! + 0x7fff + ((word[0]! >>> 16) & 1)) >>> 16);
+}
 
 export type PureFunction = keyof typeof pure;
 export const pureFunctions: Readonly<Record<PureFunction, PureOperation>> = pure;

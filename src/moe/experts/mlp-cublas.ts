@@ -7,7 +7,7 @@ import { Cublas, CudaDevice, type CudaStream, type Product } from '../../gpu/cud
 import { callSite } from '../../gpu/index.js';
 import { emptyTensor } from '../rounds/tensor.js';
 import { swigluKernel } from './kernels/gemm/swiglu.js';
-import { kindOf, type Products, type ProductsOf, type Routed, type RowsOf } from './products.js';
+import { isPacked, kindOf, type Products, type ProductsOf, type Routed, type RowsOf } from './products.js';
 
 const threads = 256;
 
@@ -21,8 +21,12 @@ export const cublasRows = ({ inner, own }: Pick<RowsOf, 'inner' | 'own'>) => ({
 
 export async function cublasProducts(of: ProductsOf): Promise<Products> {
   const { device, hidden, inner, rows, sms, weights, routed, made } = of;
-  if (weights.gateUp.dtype === 'e4m3')
-    throw new ArgumentError('gemm', 'cublas', "'heddle', because weights are e4m3");
+  if (weights.gateUp.dtype !== 'bf16')
+    throw new ArgumentError(
+      'gemm',
+      'cublas',
+      `'heddle', because weights are ${isPacked(weights) ? 'MXFP4' : 'e4m3'}`,
+    );
   const { activation, gateUpBias, downBias } = kindOf(weights);
   if (gateUpBias || downBias || activation !== 'swiglu')
     throw new ArgumentError('gemm', 'cublas', "'heddle', because experts have biases or a clamped SwiGLU");

@@ -11,7 +11,7 @@ import { hopperThreads } from './kernels/hopper/kernel.js';
 import { addingThreads, hopperKernels } from './kernels/hopper/kernels.js';
 import { groupRows } from './kernels/hopper/shape.js';
 import { rowsToFp8 } from './kernels/rows-to-fp8.js';
-import { mlpShapeOf, type Products, type ProductsOf, type RowsOf } from './products.js';
+import { isPacked, mlpShapeOf, type Products, type ProductsOf, type RowsOf } from './products.js';
 
 /** Blocks on a simulated GPU: as many as share units there; few otherwise, so that each takes several. */
 const simulated = 4;
@@ -52,12 +52,12 @@ async function rounding(
   };
 }
 
-/** Null where the GPU is no Hopper, or where rows are e4m3 and weights are not. */
+/** Null where the GPU is no Hopper, where rows are e4m3 and weights are not, or where weights are MXFP4. */
 export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
   const { device, weights, routed } = of;
   const scaled = weights.gateUp.dtype === 'e4m3';
   const alike = routed === null || (routed.scales !== null) === scaled;
-  if (device.capability[0] !== 9 || !alike) return null;
+  if (device.capability[0] !== 9 || !alike || isPacked(weights)) return null;
   const multiprocessors = device.kind === 'sim' ? simulated : device.multiprocessors;
   const mlp = mlpShapeOf(of, scaled ? 'e4m3' : 'bf16', multiprocessors);
   const kernels = hopperKernels(mlp);

@@ -30,6 +30,8 @@ export async function mmaProducts(of: ProductsOf): Promise<Products> {
     gateUp.set.routes(0, routes.data);
     if (routed.scales !== null) gateUp.set.scales(0, routed.scales.data);
   }
+  if (weights.gateUpScales !== undefined) gateUp.set.weightScales(0, weights.gateUpScales.data);
+  if (weights.downScales !== undefined) down.set.weightScales(0, weights.downScales.data);
   if (weights.gateUpBias !== undefined) gateUp.set.bias(0, weights.gateUpBias.data);
   if (weights.downBias !== undefined) down.set.bias(0, weights.downBias.data);
   gateUp.set.to(between.data);

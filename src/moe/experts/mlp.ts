@@ -23,7 +23,7 @@ import { evenRows, fewTokens, slotsOf } from './kernels/shape.js';
 import { cublasProducts } from './mlp-cublas.js';
 import { hopperProducts } from './mlp-hopper.js';
 import { mmaProducts } from './mlp-mma.js';
-import { type MlpWeights, type Products, type ProductsOf, requireWeights } from './products.js';
+import { isPacked, type MlpWeights, type Products, type ProductsOf, requireWeights } from './products.js';
 
 /** The library that multiplies. */
 export const gemms = ['heddle', 'cublas'] as const;
@@ -268,7 +268,7 @@ export class DenseMlp {
     requireInteger('maxTokens', maxTokens, 1, limits.maxTokens);
     const sms = options.sms === undefined ? null : requireInteger('sms', options.sms, 1, 1024);
     requireTensor('gateUp', gateUp);
-    const hidden = gateUp.shape.at(-1) ?? 0;
+    const hidden = (gateUp.shape.at(-1) ?? 0) * (isPacked(options) ? 2 : 1);
     const inner = requireWeights('', options, null, hidden);
     const of = { device, hidden, inner, rows: maxTokens, sms, weights: options, routed: null };
     return new DenseMlp(hidden, maxTokens, await workOf(options, of));

@@ -1,23 +1,23 @@
 /** The parts of an MLP, whichever library multiplies: its weights, and two products with SwiGLU between them. */
 import { ArgumentError, requireOneOf } from '../../base/errors.js';
 import type { Device, Stream } from '../../gpu/index.js';
-import { type Activation, activations, type Dtype, scaleBlock } from '../layer/index.js';
+import { type Activation, activations, type Dtype, mxfp4Block, scaleBlock } from '../layer/index.js';
 import { requireTensor, requireVectors, type Tensor } from '../rounds/tensor.js';
 import type { ExpertSizes, ExpertsPlan } from './experts-plan.js';
 import type { MlpShape } from './kernels/gemm/kernels.js';
 
 /**
- * bf16; or e4m3 with an f32 for every 128 × 128 weights, as DeepSeek-V3 is published. On the device; they stay the caller's. `experts`
- * leads all shapes, except where there is one expert only.
+ * bf16; or e4m3 with an f32 for every 128 × 128 weights, as DeepSeek-V3 is published; or MXFP4: u8 of two e2m1, the first in the lower half, so that rows
+ * have half as many, and a ue8m0 for every 32. On the device; they stay the caller's. `experts` leads all shapes, except where there is one expert only.
  */
 export interface MlpWeights {
   /** [experts, 2 · inner, hidden]: the gates' rows, then those of what they scale. */
   readonly gateUp: Tensor;
   /** [experts, hidden, inner] */
   readonly down: Tensor;
-  /** Scales of weights of e4m3: [experts, 2 · inner / 128, hidden / 128]. */
+  /** Scales of weights of e4m3: [experts, 2 · inner / 128, hidden / 128]. Of MXFP4: u8 [experts, hidden / 32, 2 · inner]. */
   readonly gateUpScales?: Tensor;
-  /** Scales of weights of e4m3: [experts, hidden / 128, inner / 128]. */
+  /** Scales of weights of e4m3: [experts, hidden / 128, inner / 128]. Of MXFP4: u8 [experts, inner / 32, hidden]. */
   readonly downScales?: Tensor;
   /** bf16 [experts, 2 · inner], in the order of gateUp's rows, and [experts, hidden]. They are added to f32 sums. Default: none. */
   readonly gateUpBias?: Tensor;
@@ -25,6 +25,9 @@ export interface MlpWeights {
   /** What becomes of gates and of what they scale. Default 'swiglu'; 'clamped-swiglu' is gpt-oss's. */
   readonly activation?: Activation;
 }
+
+/** Whether weights are MXFP4. */
+export const isPacked = ({ gateUp }: Pick<MlpWeights, 'gateUp'>): boolean => gateUp.dtype === 'u8';
 
 /** The options of kernels beside the sizes of weights. */
 export const kindOf = ({ gateUpBias, downBias, activation = 'swiglu' }: MlpWeights) => ({
@@ -37,7 +40,7 @@ export const mlpShapeOf = (
   dtype: MlpShape['dtype'],
   multiprocessors = device.multiprocessors,
 ): MlpShape => ({
-  ...{ dtype, hidden, inner, multiprocessors, kind: device.kind },
+  ...{ dtype, hidden, inner, multiprocessors, kind: device.kind, packed: isPacked(weights) },
   of: routed === null ? 'all' : 'plan',
   experts: routed?.experts ?? 1,
   topK: routed?.topK ?? 1,
@@ -65,10 +68,12 @@ export function requireWeights(
   const lead = experts === null ? [] : [experts];
   requireTensor(`${within}gateUp`, gateUp);
   const inner = given ?? Math.floor((gateUp.shape.at(-2) ?? 0) / 2);
-  requireVectors(`${within}gateUp`, gateUp, ['bf16', 'e4m3'], [...lead, 2 * inner, hidden]);
+  const packed = isPacked(weights);
+  const stored = (columns: number): number => (packed ? columns / 2 : columns);
+  requireVectors(`${within}gateUp`, gateUp, ['bf16', 'e4m3', 'u8'], [...lead, 2 * inner, stored(hidden)]);
   // Where the two differ in `inner`, either may be wrong.
   const why = given === undefined ? `because of ${2 * inner} rows of gateUp` : '';
-  requireVectors(`${within}down`, down, [gateUp.dtype], [...lead, hidden, inner], why);
+  requireVectors(`${within}down`, down, [gateUp.dtype], [...lead, hidden, stored(inner)], why);
   const scaled = gateUp.dtype === 'e4m3';
   const unit = scaled ? scaleBlock : mlpUnit;
   for (const [name, length] of Object.entries({ hidden, inner }))
@@ -78,13 +83,16 @@ export function requireWeights(
     ['gateUpScales', gateUpScales, 2 * inner, hidden],
     ['downScales', downScales, hidden, inner],
   ] as const) {
-    if (scaled) {
+    if (scaled || packed) {
       if (scales === undefined) {
-        const possible = 'an f32 for every 128 × 128 weights, because they are e4m3';
+        const possible = packed
+          ? 'a ue8m0 for every 32 weights, because they are MXFP4 (u8)'
+          : 'an f32 for every 128 × 128 weights, because they are e4m3';
         throw new ArgumentError(`${within}${name}`, scales, possible);
       }
       requireTensor(`${within}${name}`, scales);
-      requireVectors(`${within}${name}`, scales, ['f32'], [...lead, rows / scaleBlock, columns / scaleBlock]);
+      const of = packed ? [columns / mxfp4Block, rows] : [rows / scaleBlock, columns / scaleBlock];
+      requireVectors(`${within}${name}`, scales, [packed ? 'u8' : 'f32'], [...lead, ...of]);
     } else if (scales !== undefined)
       throw new ArgumentError(`${within}${name}`, 'given', 'absent: weights of bf16 have no scales');
   }

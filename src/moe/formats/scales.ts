@@ -52,6 +52,18 @@ export function dequantise({ e4m3, scales }: ReturnType<typeof quantise>, size =
 export const fromUe8m0 = (bytes: Uint8Array): Float32Array =>
   Float32Array.from(bytes, (exponent) => (exponent === 255 ? Number.NaN : 2 ** (exponent - 127)));
 
+/** Elements of MXFP4 that share a scale, a ue8m0: so many e2m1 take 16 bytes. */
+export const mxfp4Block = 32;
+
+const e2m1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
+
+/** The numbers of e2m1, two a byte: that in the lower half comes first. */
+export const fromE2m1 = (bytes: Uint8Array): Float32Array =>
+  Float32Array.from({ length: 2 * bytes.length }, (_, i) => {
+    const bits = bytes[i >> 1]! >> (4 * (i % 2));
+    return (bits & 8 ? -1 : 1) * e2m1[bits & 7]!;
+  });
+
 /** The parts of rows that dispatch rounds to this format: the elements, and the scales as they are stored. */
 export function roundRows(
   values: Float32Array,

@@ -13,12 +13,19 @@ import {
 } from '../../base/errors.js';
 import { type Device, requireDevice, requireStream, type Stream } from '../../gpu/index.js';
 import type { MlpWeights } from '../experts/products.js';
-import { bitsOf, clampedSwiglu, type Dtype, expertsOf, limits, scaleBlock } from '../layer/index.js';
+import {
+  bitsOf,
+  clampedSwiglu,
+  type Dtype,
+  expertsOf,
+  limits,
+  mxfp4Block,
+  scaleBlock,
+} from '../layer/index.js';
 import { bytesOf } from '../rounds/tensor.js';
 import type { RouterWeights } from '../router/index.js';
 import { configOf, type Located, type OpenFiles, openFiles, type Places, placesOf } from './folder.js';
 import { type LoadProgress, load, type Part, type Wanted, whole } from './load.js';
-import { mxfp4Block } from './mxfp4.js';
 import { type LayerNames, layersOf, type MatrixNames } from './names.js';
 import { shown } from './safetensors.js';
 

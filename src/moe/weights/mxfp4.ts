@@ -1,9 +1,7 @@
 /** Rows of MXFP4, as gpt-oss is published, made bf16 on the GPU. */
 import { callSite, type Device, type Stream } from '../../gpu/index.js';
 import { kernel, pointer } from '../../lang/index.js';
-
-/** Elements that share a scale, a ue8m0: so many e2m1 take 16 bytes. */
-export const mxfp4Block = 32;
+import { mxfp4Block } from '../layer/index.js';
 
 /**
  * A thread takes a block. The lower half of a byte comes first. A bf16 holds every e2m1 times its scale exactly, but those beyond the largest

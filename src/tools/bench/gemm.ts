@@ -10,9 +10,11 @@ import { Cublas, type CudaDevice, type CudaStream, type Product } from '../../gp
 import { inRange } from '../../gpu/index.js';
 import { mlpParts } from '../../moe/experts/index.js';
 import {
+  bytesOfWeight,
   type ExpertSizes,
   ExpertsMlp,
   ExpertsPlan,
+  type LayerWeightsType,
   type MlpWeights,
   type OwnedTensor,
   type Received,
@@ -24,7 +26,7 @@ import { compareClosely } from '../../verify/testing/index.js';
 import { mlpWeights } from '../../verify/trials/index.js';
 import { boundOf, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
 import { percent, powerColumns } from './columns.js';
-import { arrivedAt, type Rig, tensorsOf } from './inputs.js';
+import { arrivedAt, type Rig, storedAs, tensorsOf } from './inputs.js';
 import { inSmall } from './layer-data.js';
 import { type Bench, type Measuring, type Tell, wrongResult } from './run.js';
 import type { Spread } from './statistics.js';
@@ -37,8 +39,8 @@ interface GemmBenchPlan extends Measuring {
   readonly rows: readonly number[];
   /** Every expert gets as many; or routes are drawn. */
   readonly routes: 'even' | 'uniform';
-  /** The types of rows and weights. cuBLAS multiplies bf16 beside either. */
-  readonly dtype: 'bf16' | 'fp8';
+  /** The types of rows and weights; with MXFP4 rows are bf16. cuBLAS multiplies bf16 beside any. */
+  readonly dtype: LayerWeightsType;
 }
 
 const gemmForms = ['heddle', 'one by one', 'strided', 'grouped'] as const;
@@ -89,32 +91,33 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, tell: Te
   const { filled } = tensors;
   const some = (shape: readonly number[]): OwnedTensor => filled('bf16', shape);
   const ids = tensors.from(idsOf(layer, plan.routes), 'i32', [1, maxTokens, topK]);
-  const dtype = scaled ? 'e4m3' : 'bf16';
   const received: Received = {
     ...{ experts: ids, weights: null, counts: null },
     payloads: {
-      x: filled(dtype, [1, maxTokens, hidden]),
+      x: filled(scaled ? 'e4m3' : 'bf16', [1, maxTokens, hidden]),
       ...(scaled && { scales: tensors.weights('rowScales', [1, maxTokens, hidden / scaleBlock], 'f32') }),
     },
     output: some([1, maxTokens, hidden]),
   };
   const of: Receiving = { world: { device, rank: 0 }, shape: layer, received };
+  const dtype = storedAs[plan.dtype];
   const weights = mlpWeights({ ...model, dtype }, experts, (part, shape) =>
     tensors.weights(part, shape, dtype),
   );
   const planned = await ExpertsPlan.create(of);
   planned.plan(received, stream);
   const sizes = await planned.sizes(stream);
-  if (cublas !== null && !scaled) await verify(of, planned, weights, sizes, timing);
+  if (cublas !== null && plan.dtype === 'bf16') await verify(of, planned, weights, sizes, timing);
 
   const largest = sizes.counts.reduce((a, b) => Math.max(a, b), 0);
   const room = Math.max(planned.rows, experts * largest);
   const sorted = { x: some([room, hidden]), both: some([room, 2 * inner]), made: some([room, hidden]) };
   const between = some([room, inner]);
-  // cuBLAS multiplies bf16, so beside fp8 it gets bf16 weights of the same shape. Their values do not matter.
-  const matrices = scaled
-    ? { gateUp: some([experts, 2 * inner, hidden]), down: some([experts, hidden, inner]) }
-    : weights;
+  // cuBLAS multiplies bf16, so beside others it gets bf16 weights of the same shape. Their values do not matter.
+  const matrices =
+    plan.dtype !== 'bf16'
+      ? { gateUp: some([experts, 2 * inner, hidden]), down: some([experts, hidden, inner]) }
+      : weights;
   const mlp = await ExpertsMlp.create(of, planned, { ...weights, ...(scaled && { scales: 'scales' }) });
   const { products, rows: own } = mlpParts(mlp);
   products.take(sizes);
@@ -155,11 +158,11 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number, tell: Te
     };
     const flops = (count: number): number => 2 * count * inputs * outputs;
     const used = sizes.counts.filter((count) => count > 0).length;
-    const weightBytes = (scaled ? 1 : 2) * used * inputs * outputs;
+    const weightBytes = bytesOfWeight[plan.dtype] * used * inputs * outputs;
     return {
       // Of the weights of experts that have rows, each read once.
       weightBytes,
-      bounds: boundsOf(tools.rates, plan.dtype, { weightBytes, flops: flops(sizes.total) }),
+      bounds: boundsOf(tools.rates, scaled ? 'fp8' : 'bf16', { weightBytes, flops: flops(sizes.total) }),
       usefulFlops: flops(sizes.total),
       // With the rows that forms multiply besides, because of their tiles or padding.
       paddedFlops: Object.fromEntries(gemmForms.map((form) => [form, flops(padded[form])])),

@@ -3,7 +3,13 @@
  * so that no round finds its rows in a cache that a round before it filled.
  */
 import type { Device, Stream } from '../../gpu/index.js';
-import { bytesOf, emptyTensor, type OwnedTensor, tensorFrom } from '../../moe/index.js';
+import {
+  bytesOf,
+  emptyTensor,
+  type LayerWeightsType,
+  type OwnedTensor,
+  tensorFrom,
+} from '../../moe/index.js';
 import { type Bits, type Dtype, dtypes, type Layer, reference } from '../../moe/layer/index.js';
 import { makeAllRoutes, type Routes, randomElements } from '../../verify/testing/index.js';
 import type { Timing } from './timing.js';
@@ -23,6 +29,13 @@ export function setsFor(rounds: number, bytesPerRound: number, l2Bytes: number):
 
 /** The scale of weights of e4m3 noise: with it their numbers are about as large as those of rows of bf16 noise. */
 const scaleOfNoise = 2 ** -8;
+/** That of weights of MXFP4, a ue8m0. */
+const packedScale = 127 - 8;
+
+/** How tensors store weights. */
+export const storedAs = {
+  ...{ bf16: 'bf16', fp8: 'e4m3', mxfp4: 'u8' },
+} as const satisfies Readonly<Record<LayerWeightsType, Dtype>>;
 
 export interface Rig {
   readonly timing: Timing;
@@ -83,12 +96,9 @@ export function tensorsOf({ timing, noise }: Rig, seed: number) {
     /** A part of experts' weights: of `dtype`, but for scales and biases. */
     weights(part: string, shape: readonly number[], dtype: Dtype): OwnedTensor {
       if (!part.endsWith('Scales')) return filled(part.endsWith('Bias') ? 'bf16' : dtype, shape, 'weights');
-      return from(
-        new Float32Array(shape.reduce((a, b) => a * b)).fill(scaleOfNoise),
-        'f32',
-        shape,
-        'weights',
-      );
+      const count = shape.reduce((a, b) => a * b);
+      if (dtype === 'u8') return from(new Uint8Array(count).fill(packedScale), dtype, shape, 'weights');
+      return from(new Float32Array(count).fill(scaleOfNoise), 'f32', shape, 'weights');
     },
     free(): void {
       for (const one of owned) one.free();

@@ -1,9 +1,10 @@
 /** A model's layer with random weights, as large as asked for, and what its ranks bring. */
 
+import type { LayerWeightsType } from '../../moe/index.js';
 import { type MoeModel, profile, scaleBlock, withExperts } from '../../moe/layer/index.js';
 import { random } from '../../verify/testing/index.js';
 import { layerWeights } from '../../verify/trials/index.js';
-import { type Rig, tensorsOf } from './inputs.js';
+import { type Rig, storedAs, tensorsOf } from './inputs.js';
 
 /** A model with rows so short that its layer can be simulated. */
 export function inSmall({ sharedInner, ...model }: MoeModel, length = 64): MoeModel {
@@ -38,10 +39,10 @@ export const modelFor = (plan: {
 
 export type LayerData = ReturnType<typeof createLayerData>;
 
-export function createLayerData(rig: Rig, model: MoeModel, seed: number, dtypeOfWeights: 'bf16' | 'fp8') {
+export function createLayerData(rig: Rig, model: MoeModel, seed: number, weightsType: LayerWeightsType) {
   const { hidden, experts } = model;
   const tensors = tensorsOf(rig, seed);
-  const dtype = dtypeOfWeights === 'fp8' ? 'e4m3' : 'bf16';
+  const dtype = storedAs[weightsType];
   // Logits of about ±2: what is chosen varies from token to token.
   const draw = random(seed, 17);
   const rows = Float32Array.from(

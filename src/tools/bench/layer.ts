@@ -4,7 +4,14 @@
  */
 
 import { mlpParts } from '../../moe/experts/index.js';
-import { layerInside, MoeLayer, type MoeLayerOptions, readBits } from '../../moe/index.js';
+import {
+  bytesOfWeight,
+  type LayerWeightsType,
+  layerInside,
+  MoeLayer,
+  type MoeLayerOptions,
+  readBits,
+} from '../../moe/index.js';
 import type { Bits, MoeModel } from '../../moe/layer/index.js';
 import { compareBits, compareClosely } from '../../verify/testing/index.js';
 import { type Bounds, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
@@ -28,7 +35,7 @@ interface LayerBenchPlan extends Measuring {
   readonly family?: string;
   readonly rows: 'bf16' | 'fp8';
   /** The type of the experts' weights. With fp8 they are e4m3 with scales, and rows travel as e4m3 too. */
-  readonly weights: 'bf16' | 'fp8';
+  readonly weights: LayerWeightsType;
   readonly nccl: boolean;
 }
 
@@ -181,8 +188,8 @@ function layerBounds({ data, plan: { weights }, rates, tokens }: Prepared, count
   const { hidden, inner, sharedInner = 0 } = data.model;
   const used = counts.filter((rows) => rows > 0).length;
   const rows = counts.reduce((sum, some) => sum + some, 0);
-  return boundsOf(rates, weights, {
-    weightBytes: (weights === 'fp8' ? 3 : 6) * hidden * (used * inner + sharedInner),
+  return boundsOf(rates, weights === 'fp8' ? 'fp8' : 'bf16', {
+    weightBytes: 3 * bytesOfWeight[weights] * hidden * (used * inner + sharedInner),
     flops: 6 * hidden * (rows * inner + tokens * sharedInner),
   });
 }

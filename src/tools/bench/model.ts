@@ -1,5 +1,11 @@
 /** Layers of a model over one set of buffers, beside one layer with buffers of its own; and what creating them takes. */
-import { LayerBuffers, MoeLayer, type MoeLayerWeights, readBits } from '../../moe/index.js';
+import {
+  LayerBuffers,
+  type LayerWeightsType,
+  MoeLayer,
+  type MoeLayerWeights,
+  readBits,
+} from '../../moe/index.js';
 import type { MoeModel } from '../../moe/layer/index.js';
 import { compareClosely } from '../../verify/testing/index.js';
 import { layerInWords } from './columns.js';
@@ -21,7 +27,7 @@ export interface ModelBenchPlan extends Measuring {
   readonly rounds: 1 | 2;
   readonly family?: string;
   readonly rows: 'bf16' | 'fp8';
-  readonly weights: 'bf16' | 'fp8';
+  readonly weights: LayerWeightsType;
 }
 
 interface ModelPoint {

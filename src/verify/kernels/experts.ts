@@ -62,6 +62,8 @@ export const ofExperts: readonly RegisteredKernel[] = [
   ofPlan('experts_reduce', 'adds up the experts’ rows of each slot', 'reduce'),
   ofMlp('experts_gate_up', 'rows times gates and what they scale, gathered by the plan; SwiGLU', 'gateUp'),
   ofMlp('experts_down', 'what SwiGLU made, times the second weights of experts', 'down'),
+  ofMlp('experts_gate_up_mxfp4', 'the first of weights of MXFP4', 'gateUp', true),
+  ofMlp('experts_down_mxfp4', 'the second of weights of MXFP4', 'down', true),
   ...onHopper('bf16'),
   ...onHopper('e4m3'),
   entry(
@@ -101,11 +103,11 @@ function ofPlan(
   });
 }
 
-function ofMlp(name: string, summary: string, which: 'gateUp' | 'down'): RegisteredKernel {
+function ofMlp(name: string, summary: string, which: 'gateUp' | 'down', packed = false): RegisteredKernel {
   return entry(name, summary, mlpParameters, ({ format, ...shape }) => {
     if (format === 'fp8') requireBlocks(shape);
     const dtype = format === 'fp8' ? 'e4m3' : 'bf16';
-    return mlpKernels({ ...multiplied(shape), dtype, ...aGpu })[which].kernel;
+    return mlpKernels({ ...multiplied(shape), dtype, packed, ...aGpu })[which].kernel;
   });
 }
 

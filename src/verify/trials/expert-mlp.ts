@@ -20,10 +20,12 @@ import {
   bitsArray,
   bitsOf,
   expertsOf,
+  fromE2m1,
   fromF32,
   type Layer,
   type MlpMatrices,
   type MoeModel,
+  mxfp4Block,
   type ReferenceReceived,
   reference,
   type ScaledMatrices,
@@ -32,7 +34,13 @@ import {
   scaleBlock,
   toF32,
 } from '../../moe/layer/index.js';
-import { type Comparison, compareClosely, exampleInput, randomElements } from '../testing/index.js';
+import {
+  type Comparison,
+  compareClosely,
+  exampleInput,
+  randomBytes,
+  randomElements,
+} from '../testing/index.js';
 
 /** The matrices of one expert, scaled so that rows keep about their size. */
 export function makeMlp(hidden: number, inner: number, seed: number): MlpMatrices {
@@ -61,6 +69,37 @@ export function makeScaledMlp(hidden: number, inner: number, seed: number): Scal
   return { gateUp: gateUp.bits, gateUpScales: gateUp.scales, down: down.bits, downScales: down.scales };
 }
 
+/** The matrices of one expert as bf16, and the MXFP4 that they are. */
+export interface PackedMatrices extends MlpMatrices {
+  readonly packed: Readonly<Record<'gateUp' | 'gateUpScales' | 'down' | 'downScales', Uint8Array>>;
+}
+
+/** Makes weights of MXFP4. Every 32 have a scale of their own: one of four powers of two. */
+export function makePackedMlp(hidden: number, inner: number, seed: number): PackedMatrices {
+  const matrix = (rows: number, columns: number, own: number) => {
+    const bits = randomBytes((rows * columns) / 2, own);
+    const least = 124 - Math.round(Math.log2(columns) / 2);
+    // [32 columns][row]
+    const scales = randomBytes((rows * columns) / mxfp4Block, own + 1000).map((byte) => least + (byte % 4));
+    const values = fromE2m1(bits).map((value, i) => {
+      const [row, block] = [Math.floor(i / columns), Math.floor((i % columns) / mxfp4Block)];
+      return value * 2 ** (scales[block * rows + row]! - 127);
+    });
+    return { bits, scales, wide: fromF32('bf16', values) };
+  };
+  const [gateUp, down] = [matrix(2 * inner, hidden, 2 * seed), matrix(hidden, inner, 2 * seed + 1)];
+  return {
+    ...{ gateUp: gateUp.wide, down: down.wide },
+    packed: {
+      ...{ gateUp: gateUp.bits, gateUpScales: gateUp.scales },
+      ...{ down: down.bits, downScales: down.scales },
+    },
+  };
+}
+
+const packedOf = (matrices: MlpMatrices): Partial<Record<WeightsPart, Bits>> | undefined =>
+  (matrices as Partial<PackedMatrices>).packed;
+
 export const isScaled = (matrices: MlpMatrices): matrices is ScaledMatrices => 'gateUpScales' in matrices;
 
 /** A matrix of an MLP, its scales where it is e4m3, or its biases where it has some. */
@@ -85,6 +124,9 @@ export function ofKind<M extends MlpMatrices>(
   };
 }
 
+/** The type of weights; u8: MXFP4. */
+export type WeightsType = 'bf16' | 'e4m3' | 'u8';
+
 /** The weights of `experts` experts, or of one that takes all rows (null). `make` gives the numbers of each part. */
 export function mlpWeights(
   {
@@ -93,13 +135,16 @@ export function mlpWeights(
     dtype = 'bf16',
     biases = false,
     activation = 'swiglu',
-  }: Pick<MoeModel, 'hidden' | 'inner' | 'biases' | 'activation'> & { readonly dtype?: 'bf16' | 'e4m3' },
+  }: Pick<MoeModel, 'hidden' | 'inner' | 'biases' | 'activation'> & { readonly dtype?: WeightsType },
   experts: number | null,
   make: (part: WeightsPart, shape: readonly number[]) => Tensor,
 ): MlpWeights {
   const lead = experts === null ? [] : [experts];
   const matrix = (part: 'gateUp' | 'down', rows: number, columns: number): Partial<MlpWeights> => ({
-    [part]: make(part, [...lead, rows, columns]),
+    [part]: make(part, [...lead, rows, dtype === 'u8' ? columns / 2 : columns]),
+    ...(dtype === 'u8' && {
+      [`${part}Scales`]: make(`${part}Scales`, [...lead, columns / mxfp4Block, rows]),
+    }),
     ...(dtype === 'e4m3' && {
       [`${part}Scales`]: make(`${part}Scales`, [...lead, rows / scaleBlock, columns / scaleBlock]),
     }),
@@ -122,7 +167,7 @@ export function layerWeights(
   }: { readonly rank: number; readonly ranks: number; readonly places?: number },
   make: (of: 'experts' | 'sharedExperts', part: WeightsPart, shape: readonly number[]) => Tensor,
   router: RouterWeights,
-  dtype: 'bf16' | 'e4m3' = 'bf16',
+  dtype: WeightsType = 'bf16',
 ): Pick<MoeLayerOptions, 'experts' | 'sharedExperts' | 'router'> {
   const { hidden, sharedInner } = model;
   const { count } = expertsOf({ experts: places, ranks }, rank);
@@ -142,7 +187,7 @@ export function layerWeights(
 
 /** A part of each expert, one behind the other. */
 export function stacked(experts: readonly MlpMatrices[], part: WeightsPart): Bits {
-  const parts = experts.map((of) => (of as ScaledMatrices)[part]!);
+  const parts = experts.map((of) => packedOf(of)?.[part] ?? (of as ScaledMatrices)[part]!);
   const all = bitsArray(
     dtypeOf(experts[0]!, part),
     parts.reduce((sum, one) => sum + one.length, 0),
@@ -155,8 +200,11 @@ export function stacked(experts: readonly MlpMatrices[], part: WeightsPart): Bit
   return all;
 }
 
-export const dtypeOf = (of: MlpMatrices, part: WeightsPart): 'bf16' | 'e4m3' | 'f32' =>
-  part.endsWith('Scales') ? 'f32' : isScaled(of) && !part.endsWith('Bias') ? 'e4m3' : 'bf16';
+export function dtypeOf(of: MlpMatrices, part: WeightsPart): WeightsType | 'f32' {
+  if (part.endsWith('Bias')) return 'bf16';
+  if (packedOf(of) !== undefined) return 'u8';
+  return part.endsWith('Scales') ? 'f32' : isScaled(of) ? 'e4m3' : 'bf16';
+}
 
 /** The payload of scales, where rows are e4m3. */
 const exampleScales = 'scales';
@@ -198,7 +246,7 @@ export async function runMlp(
   const inner = down.length / hidden;
   const biases = gateUpBias !== undefined;
   const stream = device.createStream();
-  const dtype = isScaled(experts[0]!) ? 'e4m3' : 'bf16';
+  const dtype = dtypeOf(experts[0]!, 'down') as WeightsType;
   const weights = mlpWeights({ hidden, inner, dtype, biases, activation }, experts.length, (part, of) =>
     tensorFrom(device, stream, stacked(experts, part), dtypeOf(experts[0]!, part), of, part),
   );

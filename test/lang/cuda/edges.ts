@@ -25,6 +25,11 @@ export const edges: Readonly<Record<Scalar, readonly (number | bigint | boolean)
     2 ** 31,
     2 ** 32 - 1,
     0x3f800000,
+    // Pairs of bf16: halves of the smallest normal numbers, ties among the subnormal ones, infinities.
+    0x00803f00,
+    0x80010003,
+    0x7f80ff7f,
+    0x3fc0bec1,
   ],
   u64: [
     0n,

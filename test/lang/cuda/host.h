@@ -119,6 +119,17 @@ static inline u8 to_e4m3_bits(f32 a) {
 
 static inline u16 e4m3x2(f32 low, f32 high) { return u16(to_e4m3_bits(low) | to_e4m3_bits(high) << 8); }
 static inline u32 bf16x2(f32 low, f32 high) { return to_bf16(low).bits | u32(to_bf16(high).bits) << 16; }
+
+// A product of bf16, exact in f64. bf16 below 2^-126 are multiples of 2^-133.
+static inline u32 bf16_product(u32 a, u32 b) {
+  const double product = double(__uint_as_float(a << 16)) * double(__uint_as_float(b << 16));
+  if (product != product || __builtin_fabs(product) >= 0x1p-126) return to_bf16(f32(product)).bits;
+  return u32((a ^ b) & 0x8000u) | u32(__builtin_rint(__builtin_fabs(product) * 0x1p133));
+}
+static inline u32 multiply_pairs(u32 a, u32 b) {
+  return bf16_product(a & 0xffffu, b & 0xffffu) | bf16_product(a >> 16, b >> 16) << 16;
+}
+
 static inline u32 f16x2(f32 low, f32 high) { return to_f16(low).bits | u32(to_f16(high).bits) << 16; }
 
 static inline f32 f32_of_f16(f16 a) {

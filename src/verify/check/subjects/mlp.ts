@@ -6,6 +6,7 @@ import {
   compareMlp,
   inE4m3,
   makeMlp,
+  makePackedMlp,
   makeScaledMlp,
   ofKind,
   placeReceived,
@@ -21,6 +22,8 @@ interface Experts {
   readonly routes?: RoutesOptions;
   /** Rows that arrive are e4m3; for Hopper's kernels weights are too. */
   readonly e4m3?: boolean;
+  /** Weights are MXFP4. */
+  readonly packed?: boolean;
   /** Experts have biases, and gpt-oss's activation. */
   readonly biases?: boolean;
   readonly single?: boolean;
@@ -55,11 +58,20 @@ const all: Readonly<Record<string, Experts>> = {
   'nobody comes': { routes: { holes: 1 } },
   'rows of e4m3, all stages again': { shape: { hidden: 256 }, e4m3: true },
   'few rows, biases': { biases: true },
+  // More steps than stages, and every block takes several tiles: the loads of the next may not overtake the last reads.
+  'MXFP4, few rows, biases': { shape: { hidden: 256 }, inner: 192, packed: true, biases: true },
+  'MXFP4, few rows of e4m3 likely, many come': { ...toOne, e4m3: true, packed: true },
+  'MXFP4, many rows likely': {
+    shape: { experts: 3, maxTokens: 25, hidden: 256 },
+    inner: 128,
+    packed: true,
+    single: true,
+  },
 };
 
 export const mlp: CheckSubject = {
   name: 'mlp',
-  kernels: ['experts_gate_up', 'experts_down'],
+  kernels: ['experts_gate_up', 'experts_down', 'experts_gate_up_mxfp4', 'experts_down_mxfp4'],
   configurations: Object.entries(all).map(([name, of]) => configuration(`mlp, ${name}`, of, 'mma.sync')),
 };
 
@@ -101,7 +113,7 @@ export const hopper: CheckSubject = {
 
 function configuration(
   name: string,
-  { shape, inner = 64, routes, e4m3 = false, biases = false, single = false, on }: Experts,
+  { shape, inner = 64, routes, e4m3 = false, packed = false, biases = false, single = false, on }: Experts,
   instructions: 'mma.sync' | 'wgmma',
 ): CheckConfiguration {
   const wide: Layer = { ...shapeOfRounds({ ...usual, ...shape }), weights: true, counts: false };
@@ -109,7 +121,7 @@ function configuration(
   const brought = makeSources(wide, maxTokens, 1, routes);
   const { layer, sources } = e4m3 ? inE4m3(wide, brought) : { layer: wide, sources: brought };
   const times = single || instructions === 'wgmma' ? 1 : 2;
-  const makeExpert = e4m3 && instructions === 'wgmma' ? makeScaledMlp : makeMlp;
+  const makeExpert = packed ? makePackedMlp : e4m3 && instructions === 'wgmma' ? makeScaledMlp : makeMlp;
   const { hidden } = output;
   const kind = { hidden, biases, activation: biases ? 'clamped-swiglu' : 'swiglu' } as const;
   const made = once(() => ({

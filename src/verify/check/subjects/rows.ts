@@ -1,8 +1,8 @@
 /** Rows rounded to fp8 by a launch, again and again in the same memory; and weights of MXFP4 widened to bf16. */
 import { callSite } from '../../../gpu/index.js';
 import { rowsToFp8 } from '../../../moe/experts/index.js';
-import { emptyTensor, mxfp4Block, mxfp4ToBf16, readBits, tensorFrom } from '../../../moe/index.js';
-import { fromF32, quantise, scaleBlock, toF32 } from '../../../moe/layer/index.js';
+import { emptyTensor, mxfp4ToBf16, readBits, tensorFrom } from '../../../moe/index.js';
+import { fromE2m1, fromF32, mxfp4Block, quantise, scaleBlock, toF32 } from '../../../moe/layer/index.js';
 import { compareBits, mergeComparisons, randomBytes, randomElements } from '../../testing/index.js';
 import type { CheckConfiguration, CheckSubject } from '../subject.js';
 import { ofOneRank } from './by-rank.js';
@@ -52,17 +52,14 @@ function widening(name: string, { matrices, rows, rowBlocks, turns }: Widening):
   });
 }
 
-const e2m1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
-
 function widened(blocks: Uint8Array, scales: Uint8Array, { rows, rowBlocks, turns }: Widening): Float32Array {
   const columns = rowBlocks * mxfp4Block;
-  const made = new Float32Array(2 * blocks.length);
+  const values = fromE2m1(blocks);
+  const made = new Float32Array(values.length);
   for (let i = 0; i < made.length; i++) {
-    const bits = blocks[Math.floor(i / 2)]! >> (4 * (i % 2));
-    const value = e2m1[bits & 7]! * (bits & 8 ? -1 : 1) * 2 ** (scales[Math.floor(i / mxfp4Block)]! - 127);
     const [row, within] = [Math.floor(i / columns), Math.floor(i / columns) % rows];
     const place = row - within + (within % turns) * (rows / turns) + Math.floor(within / turns);
-    made[place * columns + (i % columns)] = value;
+    made[place * columns + (i % columns)] = values[i]! * 2 ** (scales[Math.floor(i / mxfp4Block)]! - 127);
   }
   return made;
 }

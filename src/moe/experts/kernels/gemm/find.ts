@@ -57,12 +57,12 @@ export const findWeights = (kit: GemmKit) =>
   device(
     { params: { expert: 'u32', across: 'u32' }, returns: 'u32', using: kit.u },
     (g, { expert, across }, u) => {
-      const row = g.threadIdx.x / u.U;
+      const row = g.threadIdx.x / u.WEIGHT_VECTORS;
       let column = expert * u.OUTPUTS + across * u.MADE + row;
       if (u.GATED) {
         const plane = 2 * expert + ((row / 8) % 2);
         column = plane * u.OUTPUTS + across * u.MADE + (row / 16) * 8 + (row % 8);
       }
-      return column * u.WEIGHT_UNITS + (g.threadIdx.x % u.U);
+      return column * u.WEIGHT_UNITS + (g.threadIdx.x % u.WEIGHT_VECTORS);
     },
   );

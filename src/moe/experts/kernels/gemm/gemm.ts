@@ -14,7 +14,7 @@ export function gemmKernel(shape: GemmShape, tiling: GemmTile) {
   const cutInto = (into: number) => makeTile(gemmKit(shape, pieceOf(tiling, into)));
   return kernel(
     {
-      name: shape.gated ? 'experts_gate_up' : 'experts_down',
+      name: `experts_${shape.gated ? 'gate_up' : 'down'}${shape.packed ? '_mxfp4' : ''}`,
       maxThreads: kit.threads,
       params: { ...kit.planned, ...kit.pointers },
       using: {
@@ -22,7 +22,7 @@ export function gemmKernel(shape: GemmShape, tiling: GemmTile) {
         ...{ makeHalf: cutInto(tiling.cuts === 4 ? 2 : tiling.cuts), makeQuarter: cutInto(tiling.cuts) },
       },
     },
-    (g, { counts, offsets, routes, count, from, weights, to, scales, bias }, u) => {
+    (g, { counts, offsets, routes, count, from, weights, to, scales, bias, weightScales }, u) => {
       g.awaitPrevious();
       g.releaseNext();
       const stages = g.shared('v16', u.STAGES * u.TILE_UNITS);
@@ -55,7 +55,7 @@ export function gemmKernel(shape: GemmShape, tiling: GemmTile) {
         const within = tile - before * u.ACROSS;
         const skipped = (within % (end - before)) * u.ROWS;
         const across = within / (end - before);
-        const pointers = { routes, from, scales, weights, to, bias };
+        const pointers = { routes, from, scales, weights, to, bias, weightScales };
         const piece = across * share + ((t - whole) % share);
         const place = { expert, row: first + skipped, rows: all - skipped, across: piece };
         if (share === 1) u.makeTile({ stages, pointers, place });

@@ -1,6 +1,7 @@
 /** The two GEMMs of experts, made once for all layers of a process that are alike. */
 import { memoized } from '../../../families/family.js';
 import type { Activation } from '../../../layer/index.js';
+import { groupRows } from '../hopper/shape.js';
 import type { Chip } from '../shape.js';
 import { gemmKernel } from './gemm.js';
 import type { GemmShape, GemmTile } from './shape.js';
@@ -9,6 +10,8 @@ export interface MlpShape extends Chip {
   /** The rows that come in: those of a plan, or all of one expert. */
   readonly of: 'plan' | 'all';
   readonly dtype: GemmShape['dtype'];
+  /** Whether weights are MXFP4. Default false. */
+  readonly packed?: boolean;
   readonly experts: number;
   readonly hidden: number;
   readonly inner: number;
@@ -28,9 +31,9 @@ export interface MlpShape extends Chip {
 
 /** The two GEMMs: from rows that come in to what the activation makes, and from that, of type `between`, to rows that go out. */
 export function gemmsOf(mlp: MlpShape, between: GemmShape['dtype']) {
-  const { of, dtype, experts, hidden, inner, topK } = mlp;
+  const { of, dtype, packed = false, experts, hidden, inner, topK } = mlp;
   const { activation = 'swiglu', gateUpBias = false, downBias = false } = mlp;
-  const all = { experts, topK, activation, rows: of === 'plan' ? 'sorted' : 'all' } as const;
+  const all = { packed, experts, topK, activation, rows: of === 'plan' ? 'sorted' : 'all' } as const;
   return {
     gateUp: { ...all, dtype, inputs: hidden, outputs: inner, gated: true, bias: gateUpBias },
     down: { ...all, dtype: between, inputs: inner, outputs: hidden, gated: false, bias: downBias },
@@ -44,10 +47,11 @@ export function gemmsOf(mlp: MlpShape, between: GemmShape['dtype']) {
  */
 export function gemmTile(
   rows: number,
-  { outputs, gated, dtype }: Pick<GemmShape, 'outputs' | 'gated' | 'dtype'>,
+  { outputs, gated, dtype, packed }: Pick<GemmShape, 'outputs' | 'gated' | 'dtype' | 'packed'>,
   kind: 'sim' | 'cuda',
 ): GemmTile {
-  const [fits = 64] = [256, 128].filter((columns) => outputs % (columns / (gated ? 2 : 1)) === 0);
+  const fitting = packed && kind === 'cuda' ? [256, 192, 128] : [256, 128];
+  const [fits = 64] = fitting.filter((columns) => outputs % (columns / (gated ? 2 : 1)) === 0);
   if (kind === 'sim') {
     const few = {
       rows: 32,
@@ -61,8 +65,15 @@ export function gemmTile(
     };
     if (rows <= 8) return few;
     // As on GPUs, the last tiles are cut for four where they are wide enough.
-    return { ...few, few: false, columns: Math.min(fits, 128), cuts: Math.min(fits, 128) / 32 };
+    const columns = Math.min(fits, 128);
+    return { ...few, few: false, columns, cuts: packed ? 1 : columns / 32 };
   }
+  // Weights of MXFP4 are so short that rows of a narrow tile would be as many bytes.
+  if (packed && rows <= groupRows)
+    return {
+      ...{ warpRows: 1, warpColumns: 4, few: true, resident: 2, cuts: 1, columns: fits },
+      ...(rows <= 20 ? { rows: 32, stages: 8 } : { rows: 64, stages: 6 }),
+    };
   if (rows <= 48) {
     const shape = { warpRows: 1, warpColumns: 4, few: true, resident: 2, cuts: 1 };
     if (rows <= 20) return { ...shape, rows: 32, columns: 64, stages: 8 };
@@ -76,13 +87,13 @@ export function gemmTile(
     few: false,
     stages: 4,
     resident: 1,
-    // Scales beside rows leave no registers for cut tiles.
-    cuts: dtype === 'e4m3' ? 1 : fits / 64,
+    // Scales beside rows, or beside weights, leave no registers for cut tiles.
+    cuts: dtype === 'e4m3' || packed ? 1 : fits / 64,
   };
 }
 
 export const mlpKernels = memoized((mlp: MlpShape) => {
-  const { of, hidden, rows, kind, multiprocessors } = mlp;
+  const { of, rows, kind, multiprocessors } = mlp;
   const make = (shape: GemmShape) => {
     const tile = gemmTile(rows, shape, kind);
     const blocks = kind === 'sim' ? 4 : multiprocessors * tile.resident;
@@ -90,7 +101,7 @@ export const mlpKernels = memoized((mlp: MlpShape) => {
     return { kernel: gemmKernel(shape, tile), blocks, resident, threads: 32 * warpRows * warpColumns };
   };
   const { gateUp, down } = gemmsOf(mlp, 'bf16');
-  const { few, rows: tileRows } = gemmTile(rows, { outputs: hidden, gated: false, dtype: mlp.dtype }, kind);
+  const { few, rows: tileRows } = gemmTile(rows, { ...down, dtype: mlp.dtype }, kind);
   return {
     /** Rows that are multiplied are a multiple of it: fragments of 16 that hold none are skipped only where rows are few. */
     rowUnit: few ? 16 : tileRows,

@@ -2,7 +2,7 @@
 import { ArgumentError } from '../../../../base/errors.js';
 import { list, pointer, record, registers } from '../../../../lang/index.js';
 import { scaleBlock } from '../../../layer/index.js';
-import { type GemmShape, type GemmTile, stageDepth, stageUnits } from './shape.js';
+import { type GemmShape, type GemmTile, packedUnits, stageDepth, stageUnits } from './shape.js';
 
 /** Parameters that say which rows there are. */
 export const plannedOf = ({ rows }: Pick<GemmShape, 'rows'>) => {
@@ -19,7 +19,7 @@ export const plannedOf = ({ rows }: Pick<GemmShape, 'rows'>) => {
 export type GemmKit = ReturnType<typeof gemmKit>;
 
 export function gemmKit(shape: GemmShape, tile: GemmTile) {
-  const { rows, dtype, experts, inputs, outputs, gated, bias, topK } = shape;
+  const { rows, dtype, packed, experts, inputs, outputs, gated, bias, topK } = shape;
   const e4m3 = dtype === 'e4m3';
   const threads = 32 * tile.warpRows * tile.warpColumns;
   // A thread loads one of them, and of the rows so many further.
@@ -35,19 +35,27 @@ export function gemmKit(shape: GemmShape, tile: GemmTile) {
   const routes = list(pointer('i32'), rows === 'gathered' ? 1 : 0);
   /** A scale for every 128 elements of rows that come in as e4m3. */
   const scales = list(pointer('f32'), e4m3 ? 1 : 0);
+  /** Scales of weights of MXFP4: [expert][32 elements in][out] of ue8m0. */
+  const weightScales = list(pointer('v16'), packed ? 1 : 0);
+  /** Vectors of a row of weights in a stage; of a stage's weights, and their scales. */
+  const weightVectors = packed ? packedUnits : stageUnits;
+  const weightsOfStage = tile.columns * weightVectors + (packed ? tile.columns / 8 : 0);
   return {
     ...{ shape, tile, threads, routes },
     planned: plannedOf(shape),
-    /** Rows that come in; [expert][out][in]; rows that go out, in the order of the plan; and a bias for each [expert][out]. */
+    /** Rows that come in; [expert][out][in], of MXFP4 two a byte; rows that go out, in the order of the plan; and a bias for each [expert][out]. */
     pointers: {
       ...{ routes, from: pointer('v16'), weights: pointer('bf16'), to: pointer('bf16'), scales },
       bias: list(pointer('bf16'), bias ? 1 : 0),
+      weightScales,
     },
     /** The piece of a tile that a thread loads, and its source. */
     inputs: record({
-      ...{ from: pointer('v16'), scales, weights: pointer('v16') },
+      ...{ from: pointer('v16'), scales, weights: pointer('v16'), weightScales },
       /** The vectors of the first stage: of each of the thread's rows, and of its first row of weights. */
       ...{ sources: registers('u32'), column: 'u32' },
+      /** The vector of scales of weights that this thread loads of the first stage, where weights are MXFP4. */
+      strip: 'u32',
       /** The tile's rows that there are, and further ones. */
       rows: 'u32',
     }),
@@ -59,7 +67,7 @@ export function gemmKit(shape: GemmShape, tile: GemmTile) {
      */
     parts: record({ a: registers('v16'), b: registers('v16'), rows: 'u32' }),
     u: {
-      ...{ EXPERTS: experts, K: topK, OUTPUTS: outputs, GATED: gated, E4M3: e4m3 },
+      ...{ EXPERTS: experts, K: topK, OUTPUTS: outputs, GATED: gated, E4M3: e4m3, PACKED: packed },
       ...{ FEW: tile.few, ROWS: tile.rows, STAGES: tile.stages, CUTS: tile.cuts, THREADS: threads },
       WARP_COLUMNS: tile.warpColumns,
       /** Vectors of a row in a stage: as bf16, and as it comes in. */
@@ -67,9 +75,14 @@ export function gemmKit(shape: GemmShape, tile: GemmTile) {
       /** Rows of which a thread loads a vector; where that is less than one, only the first threads load. */
       ...{ SOURCES: Math.ceil(sources), SOME: sources < 1 },
       /** Vectors of a row that comes in, and of one of weights; stages of either. */
-      ...{ INPUT_VECTORS: inputs / (e4m3 ? 16 : 8), WEIGHT_UNITS: inputs / 8, STEPS: inputs / stageDepth },
+      ...{
+        INPUT_VECTORS: inputs / (e4m3 ? 16 : 8),
+        WEIGHT_UNITS: inputs / (packed ? 32 : 8),
+        STEPS: inputs / stageDepth,
+      },
       /** Vectors in a stage: of its rows, and all. */
-      ...{ ROW_UNITS: tile.rows * stageUnits, TILE_UNITS: (tile.rows + tile.columns) * stageUnits },
+      ...{ ROW_UNITS: tile.rows * stageUnits, TILE_UNITS: tile.rows * stageUnits + weightsOfStage },
+      ...{ WEIGHT_VECTORS: weightVectors, WEIGHT_ROWS: outputs * (gated ? 2 : 1) },
       /** Elements of a row that goes out of a tile, and how many tiles make one. */
       ...{ MADE: made, ACROSS: outputs / made },
       /** Fragments of 16 rows, and of 16 rows of weights, of a warp. */

@@ -14,6 +14,8 @@ export interface GemmShape {
    * rows between the two GEMMs, too.
    */
   readonly dtype: 'bf16' | 'e4m3';
+  /** Whether weights are MXFP4, which become bf16 on the way to the tensor cores (packed.ts). Else they are bf16, or on Hopper as rows are. */
+  readonly packed: boolean;
   readonly experts: number;
   /** Elements of a row that comes in: a multiple of 64. */
   readonly inputs: number;
@@ -32,6 +34,8 @@ export interface GemmShape {
 /** Elements of a row that a stage of shared memory holds: 8 vectors, a line of all banks. */
 export const stageDepth = 64;
 export const stageUnits = stageDepth / 8;
+/** Vectors of a row of weights of MXFP4 in a stage. */
+export const packedUnits = stageDepth / 32;
 
 /** The tile that a block computes at a time, and how. */
 export interface GemmTile {
