@@ -13,13 +13,13 @@ interface Part {
 
 const ceilings = {
   base: 1_100,
-  lang: 11_020,
+  lang: 11_050,
   gpu: 21_070,
   net: 11_310,
-  moe: 19_020,
-  verify: 7_020,
-  tools: 9_160,
-  cli: 2_830,
+  moe: 19_310,
+  verify: 7_070,
+  tools: 9_180,
+  cli: 2_850,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 82_590 },
+  { name: 'src', files: sources('src'), ceiling: 83_020 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_760 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_930 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_990 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 33_870 },
+  ...{ name: 'docs and README', ceiling: 34_000 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
