@@ -49,7 +49,7 @@ const rings = {
     'test/verify/kernels/nvcc.test.ts',
     'test/lang/{cuda,hopper}/nvcc.test.ts',
     'test/gpu/sim/ptx/own.test.ts',
-    'test/tools/program/program.test.ts',
+    'test/tools/program/*.test.ts',
   ],
   nodes: [
     'test/suite/nodes-over-*.test.ts',

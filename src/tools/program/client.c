@@ -129,7 +129,12 @@ static void (*pending)(void);
 static _Thread_local int greets;
 static pthread_mutex_t greeting = PTHREAD_MUTEX_INITIALIZER;
 
-void tell_first(void (*what)(void)) { __atomic_store_n(&pending, what, __ATOMIC_RELEASE); }
+int has_runtime;
+
+void tell_first(void (*what)(void)) {
+  has_runtime = 1;
+  __atomic_store_n(&pending, what, __ATOMIC_RELEASE);
+}
 
 /* Other threads wait until all is told. */
 static void greet(void) {
@@ -137,7 +142,7 @@ static void greet(void) {
   pthread_mutex_lock(&greeting);
   greets = 1;
   if (pending != NULL) pending();
-  tell_first(NULL);
+  __atomic_store_n(&pending, NULL, __ATOMIC_RELEASE);
   greets = 0;
   pthread_mutex_unlock(&greeting);
 }
@@ -162,4 +167,19 @@ int refuse(const char *call) {
   ask(REFUSED, (words){0}, call, strlen(call), NULL, NULL);
   return last = NOT_SUPPORTED;
 }
-int wrong(int error) { return last = error; }
+int wrong(int error) {
+  if (error != SUCCESS) last = error;
+  return error;
+}
+
+/* The attributes of a device that are not 0. */
+static const struct { int id, value; } attributes[] = {
+  {1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535}, {8, 49152}, {9, 65536}, {10, 32},
+  {11, 2147483647}, {12, 65536}, {13, 1000000}, {14, 512}, {15, 1}, {16, 4}, {31, 1}, {39, 2048}, {40, 3}, {41, 1}, {75, 9},
+  {78, 1}, {81, 233472}, {82, 65536}, {95, 1}, {97, 232448}, {106, 32}, {111, 1024}, {115, 1},
+};
+int attribute_of(int id) {
+  for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
+    if (attributes[i].id == id) return attributes[i].value;
+  return 0;
+}

@@ -18,8 +18,8 @@ enum {
   GRAPH_NODE, GRAPH_EDIT, GRAPH_NODES, GRAPH_CLONE, GRAPH_CHILD, GRAPH_DESTROY, GRAPH_INSTANTIATE, GRAPH_UPDATE, GRAPH_LAUNCH
 };
 
-/* The same for memory that processes share: the list of driver.ts. */
-enum { BASE = 128, ALIAS, CREATE, HOLD, RELEASE, RESERVE, MAP, UNMAP, UNRESERVE };
+/* The same for what the driver alone has, and for memory that processes share: the list of driver.ts. */
+enum { BASE = 128, ALIAS, CREATE, HOLD, RELEASE, RESERVE, MAP, UNMAP, UNRESERVE, PTX, PARAMETERS, LENGTH, EVENT_AGAIN };
 
 /* These names are seen by the program, too. */
 #define device heddle_device
@@ -29,12 +29,17 @@ enum { BASE = 128, ALIAS, CREATE, HOLD, RELEASE, RESERVE, MAP, UNMAP, UNRESERVE 
 #define refuse heddle_refuse
 #define wrong heddle_wrong
 #define show heddle_show
+#define attribute_of heddle_attribute_of
+#define has_runtime heddle_has_runtime
 #define tell_first heddle_tell_first
 
 typedef uint64_t words[5];
 
 /* The device of this thread, and the last error that it has seen. */
 extern API _Thread_local int device, last;
+
+/* Whether the runtime is in this process, which needs no context. */
+extern API int has_runtime;
 
 /* Before this process asks for anything else, it tells this: what was registered before its first call, and may be before a fork. */
 API void tell_first(void (*what)(void));
@@ -46,6 +51,8 @@ API int get(int kind, uint64_t a, uint64_t b, void *result);
 API int refuse(const char *call);
 /* Has this process see at an address of the room what lies at another one. */
 API void show(uint64_t at, uint64_t origin, size_t bytes);
+/* An attribute of all devices, by its number. */
+API int attribute_of(int id);
 /* Keeps an error. */
 API int wrong(int error);
 

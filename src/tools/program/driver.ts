@@ -1,10 +1,13 @@
-/** Memory that processes of a program share: by CUDA's IPC handles, and by its virtual memory management. */
+/** What a program asks of CUDA's driver alone: its modules, and memory that processes share. */
 import type { SimDevice, SimMachine } from '../../gpu/sim/index.js';
+import type { PtxKernel } from '../../lang/index.js';
 import { type Call, CallError, cuda, type Memories, upper } from './calls.js';
+import type { Process } from './process.js';
 
 /** The kinds of calls, in the order of client.h. */
 export const driverKinds = [
   ...(['base', 'alias', 'create', 'hold', 'release', 'reserve', 'map', 'unmap', 'unreserve'] as const),
+  ...(['ptx', 'parameters', 'length', 'eventAgain'] as const),
 ] as const;
 
 type Alias = ReturnType<SimDevice['reserveWindow']>;
@@ -13,6 +16,12 @@ type Alias = ReturnType<SimDevice['reserveWindow']>;
 interface Held {
   readonly memory: ReturnType<SimDevice['allocate']>;
   holders: number;
+}
+
+interface Owner {
+  kernelOf(process: Process, stub: number): PtxKernel;
+  /** Another number of the same event. */
+  eventAgain(number: number): number;
 }
 
 /** Handles are addresses: where the memory lies first of all. */
@@ -24,9 +33,12 @@ export class DriverCalls {
   readonly #aliases = new Map<number, { readonly alias: Alias; readonly bytes: number; of: number | null }>();
   #made = 0;
 
-  constructor(machine: SimMachine, memories: Memories) {
+  readonly #owner: Owner;
+
+  constructor(machine: SimMachine, memories: Memories, owner: Owner) {
     this.#machine = machine;
     this.#memories = memories;
+    this.#owner = owner;
   }
 
   #memoryAt(address: number) {
@@ -115,5 +127,13 @@ export class DriverCalls {
       this.#aliases.delete(address);
       found.alias.close();
     },
+    ptx: ({ process, words: [module = 0], tail }) => void process.textsOf(module).push(tail.toString()),
+    parameters: ({ process, words: [stub = 0, most = 0] }) => {
+      const { params } = this.#owner.kernelOf(process, stub);
+      if (params.length > most) throw new CallError(cuda.invalid, `more than ${most} parameters`);
+      return [params.length, ...params.flatMap(({ offset, bytes }) => [offset, bytes])];
+    },
+    length: ({ words: [address = 0] }) => this.#memories.get(upper(address))?.bytes,
+    eventAgain: ({ words: [number = 0] }) => this.#owner.eventAgain(number),
   };
 }

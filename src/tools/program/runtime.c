@@ -237,18 +237,7 @@ API int cudaProfilerStop(void) { return SUCCESS; }
 API int cudaDriverGetVersion(int *version) { return *version = RUNTIME * 1000, SUCCESS; }
 API int cudaRuntimeGetVersion(int *version) { return *version = RUNTIME * 1000, SUCCESS; }
 
-/* The attributes of a device that are not 0. */
-static const struct { int id, value; } attributes[] = {
-  {1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535}, {8, 49152}, {9, 65536}, {10, 32},
-  {11, 2147483647}, {12, 65536}, {13, 1000000}, {14, 512}, {15, 1}, {16, 4}, {31, 1}, {39, 2048}, {40, 3}, {41, 1}, {75, 9},
-  {78, 1}, {81, 233472}, {82, 65536}, {95, 1}, {97, 232448}, {106, 32}, {111, 1024}, {115, 1},
-};
-API int cudaDeviceGetAttribute(int *value, int id, int number) {
-  *value = 0;
-  for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
-    if (attributes[i].id == id) *value = attributes[i].value;
-  return SUCCESS;
-}
+API int cudaDeviceGetAttribute(int *value, int id, int number) { return *value = attribute_of(id), SUCCESS; }
 
 /* A device's properties: where each stands in CUDA 13 and in CUDA 12, and its value. */
 static const struct { int at[2], bytes; uint64_t value; } properties[] = {
@@ -277,7 +266,7 @@ API int cudaStreamSynchronize(stream of) { return ASK(STREAM_SYNCHRONIZE, U(of))
 API int cudaStreamQuery(stream of) { return ASK(STREAM_QUERY, U(of)); }
 API int cudaStreamWaitEvent(stream of, event on, unsigned flags) { return ASK(WAIT, U(of), U(on)); }
 API int cudaEventCreate(event *to) { return get(EVENT, 0, 0, to); }
-API int cudaEventCreateWithFlags(event *to, unsigned flags) { return (flags & 4) ? refuse("events of several processes") : get(EVENT, 0, 0, to); }
+API int cudaEventCreateWithFlags(event *to, unsigned flags) { return get(EVENT, 0, 0, to); }
 API int cudaEventDestroy(event of) { return ASK(EVENT_DESTROY, U(of)); }
 API int cudaEventRecord(event of, stream on) { return ASK(RECORD, U(of), U(on)); }
 API int cudaEventRecordWithFlags(event of, stream on, unsigned flags) { return ASK(RECORD, U(of), U(on)); }
@@ -420,6 +409,23 @@ API int cudaDeviceGetGraphMemAttribute(int number, int attribute, uint64_t *valu
 API int cudaDeviceSetGraphMemAttribute(int number, int attribute, const void *value) { return SUCCESS; }
 API int cudaDeviceGraphMemTrim(int number) { return SUCCESS; }
 
+/* What is the driver's as it is. Handles of memory and of events have 64 bytes. */
+
+typedef struct { char bytes[64]; } handle;
+int cuIpcGetMemHandle(handle *to, void *at);
+int cuIpcOpenMemHandle_v2(void **to, handle from, unsigned flags);
+int cuIpcCloseMemHandle(void *at);
+int cuIpcGetEventHandle(handle *to, event of);
+int cuIpcOpenEventHandle(event *to, handle from);
+int cuGetProcAddress_v2(const char *name, void **to, int version, uint64_t flags, int *status);
+API int cudaIpcGetMemHandle(handle *to, void *at) { return wrong(cuIpcGetMemHandle(to, at)); }
+API int cudaIpcOpenMemHandle(void **to, handle from, unsigned flags) { return wrong(cuIpcOpenMemHandle_v2(to, from, flags)); }
+API int cudaIpcCloseMemHandle(void *at) { return wrong(cuIpcCloseMemHandle(at)); }
+API int cudaIpcGetEventHandle(handle *to, event of) { return wrong(cuIpcGetEventHandle(to, of)); }
+API int cudaIpcOpenEventHandle(event *to, handle from) { return wrong(cuIpcOpenEventHandle(to, from)); }
+API int cudaGetDriverEntryPoint(const char *name, void **to, uint64_t flags, int *status) { return wrong(cuGetProcAddress_v2(name, to, 0, flags, status)); }
+API int cudaGetDriverEntryPointByVersion(const char *name, void **to, unsigned version, uint64_t flags, int *status) { return cudaGetDriverEntryPoint(name, to, flags, status); }
+
 /* Errors. */
 
 static const struct { int number; const char *name, *text; } errors[] = {
@@ -457,9 +463,9 @@ API const char *cudaGetErrorString(int error) {
 #define NONE(call) API int call(void) { return refuse(#call); }
 NONE(cudaMallocManaged) NONE(cudaMemPrefetchAsync) NONE(cudaMemAdvise) NONE(cudaHostGetDevicePointer) NONE(cudaHostGetFlags)
 NONE(cudaMalloc3D) NONE(cudaMallocArray) NONE(cudaFreeArray) NONE(cudaMemcpyToArray) NONE(cudaMemcpy2DToArray) NONE(cudaCreateTextureObject)
-NONE(cudaDestroyTextureObject) NONE(cudaCreateSurfaceObject) NONE(cudaDestroySurfaceObject) NONE(cudaIpcGetMemHandle)
-NONE(cudaIpcOpenMemHandle) NONE(cudaIpcCloseMemHandle) NONE(cudaIpcGetEventHandle) NONE(cudaIpcOpenEventHandle) NONE(cudaGraphAddNode)
-NONE(cudaGetDriverEntryPoint) NONE(cudaGetDriverEntryPointByVersion) NONE(cudaGetSymbolSize) NONE(cudaOccupancyMaxActiveClusters)
+NONE(cudaDestroyTextureObject) NONE(cudaCreateSurfaceObject) NONE(cudaDestroySurfaceObject)
+NONE(cudaGraphAddNode)
+NONE(cudaGetSymbolSize) NONE(cudaOccupancyMaxActiveClusters)
 NONE(cudaOccupancyMaxPotentialClusterSize) NONE(cudaDeviceGetPCIBusId) NONE(cudaStreamSetAttribute) NONE(cudaGraphConditionalHandleCreate)
 NONE(cudaStreamBeginCaptureToGraph) NONE(cudaStreamGetCaptureInfo) NONE(cudaStreamUpdateCaptureDependencies) NONE(cudaGraphAddDependencies)
 NONE(cudaGraphGetRootNodes) NONE(cudaGraphGetEdges) NONE(cudaGraphNodeGetType) NONE(cudaGraphKernelNodeGetParams)

@@ -12,6 +12,7 @@ import { DriverCalls, driverKinds } from './driver.js';
 import { Gpu } from './gpus.js';
 import { Executable, Graph, type Node, type Work } from './graphs.js';
 import type { Kernels } from './kernels.js';
+import type { Patience } from './patience.js';
 import type { Process } from './process.js';
 
 export interface Answer {
@@ -86,6 +87,11 @@ export class Session {
   #allocated = 0;
   #waiting = 0;
   #move: () => void = () => {};
+  /** Ends what is waited for the next call. */
+  #expecting: AbortController | null = null;
+  #isHopeless = false;
+  /** Set once the program runs. */
+  patience: Patience | null = null;
   /** The first error that is a kernel's, or the simulated machine's. */
   error: unknown = null;
   /** What the first call that was given something wrong has said. */
@@ -97,8 +103,30 @@ export class Session {
     this.#machine = machine;
     this.#kernels = kernels;
     this.#gpus = Array.from({ length: machine.ranks }, (_, rank) => new Gpu(machine.device(rank)));
-    this.#driver = new DriverCalls(machine, this.#memories);
+    this.#driver = new DriverCalls(machine, this.#memories, {
+      kernelOf: (process, stub) => this.#kernelOf(process, stub),
+      eventAgain: (number) => {
+        this.#events.set(this.#next, this.#eventOf(number));
+        return this.#next++;
+      },
+    });
+    machine.hostsElsewhere(() => this.#mayAct());
     this.#hold();
+  }
+
+  /** Nothing moves: the machine stands still until another thread or process of the program has called, or none will. */
+  #mayAct(): boolean {
+    if (this.#expecting !== null) return true;
+    if (this.#isHopeless || this.patience?.mayAct(this.#waiting) !== true) return false;
+    this.#expecting = new AbortController();
+    const over = this.patience.isOver(this.#expecting.signal).catch(() => false);
+    void this.#machine.standStill(
+      over.then((isOver) => {
+        this.#isHopeless = isOver;
+        this.#expecting = null;
+      }),
+    );
+    return true;
   }
 
   #hold(): void {
@@ -127,6 +155,8 @@ export class Session {
   }
 
   async answer(call: Call): Promise<Answer> {
+    this.#isHopeless = false;
+    this.#expecting?.abort();
     const kind = kinds[call.kind];
     const shared = driverKinds[call.kind - firstOfDriver];
     try {

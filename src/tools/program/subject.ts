@@ -7,6 +7,7 @@ import type { SimMachine } from '../../gpu/sim/index.js';
 import { type CheckSubject, WrongResult } from '../../verify/check/index.js';
 import { Kernels } from './kernels.js';
 import { libraryFolder } from './library.js';
+import { Patience } from './patience.js';
 import { sharedRoom } from './room.js';
 import { serve } from './serve.js';
 import { Session } from './session.js';
@@ -42,6 +43,7 @@ export function programSubject(
         LD_LIBRARY_PATH: [library, LD_LIBRARY_PATH].filter(Boolean).join(':'),
       },
     });
+    if (child.pid !== undefined) session.patience = new Patience(child.pid);
     /** Ends what the program has started, too. */
     const kill = (): void => {
       try {
