@@ -4,14 +4,12 @@
  */
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { bytesOf, ExpertParallel, emptyTensor, row } from '../../src/moe/index.js';
-import type { Layer, Source } from '../../src/moe/layer/index.js';
-import { World } from '../../src/net/world/index.js';
 import { makeSources } from '../../src/verify/testing/index.js';
+import { heddleRounds, writeInputs } from '../tools/export/rounds.js';
 import { cases, exported, folderOf, pages, ranks } from './export-cases.js';
 import { needs } from './machine.js';
 
@@ -33,7 +31,7 @@ for (const of of cases) {
   test(`${name}, in C++`, { timeout: 120_000, skip }, async () => {
     const { layer } = (await exported(of)).plan;
     const rounds = tokens.map((of, i) => makeSources(layer, of, i + 1));
-    const own = await heddleRounds(layer, rounds, { family, split });
+    const own = await heddleRounds(layer, rounds, { family, split, device: 'cuda' });
     for (const way of ways) {
       const folder = mkdtempSync(join(tmpdir(), 'heddle-export-'));
       try {
@@ -69,42 +67,4 @@ for (const { name } of pages) {
         env: { ...process.env, HEDDLE_WINDOWS: way },
       });
   });
-}
-
-function writeInputs(folder: string, { payloads }: Layer, rounds: readonly (readonly Source[])[]): void {
-  for (const [n, sources] of rounds.entries()) {
-    for (const [r, { tokens, topkIds, topkWeights, payloads: rows }] of sources.entries()) {
-      const parts = [topkIds, topkWeights!, ...payloads.map(({ name }) => rows[name]!)].map(bytesOf);
-      writeFileSync(join(folder, `in-${n}-${r}`), Buffer.concat([bytesOf(Uint32Array.of(tokens)), ...parts]));
-    }
-  }
-}
-
-/** [round][rank]: what combine leaves where the experts give back what they get. */
-async function heddleRounds(
-  layer: Layer,
-  rounds: readonly (readonly Source[])[],
-  options: { readonly family: string; readonly split: boolean },
-): Promise<Uint8Array[][]> {
-  const outs: Uint8Array[][] = rounds.map(() => []);
-  const { dtype, hidden } = layer.output;
-  await World.local({ ranks, device: 'cuda' }, async (world) => {
-    const stream = world.device.createStream();
-    const ep = await ExpertParallel.create(world, {
-      ...layer,
-      ...options,
-      payloads: { x: row(dtype, hidden) },
-      output: row(dtype, hidden),
-    });
-    for (const [n, sources] of rounds.entries()) {
-      const { tokens, ...inputs } = sources[world.rank]!;
-      const out = emptyTensor(world.device, dtype, [tokens, hidden]);
-      const { output, payloads } = ep.dispatch(inputs, stream);
-      stream.copy(output.data, payloads.x.data, output.bytes);
-      ep.combine(out, stream);
-      outs[n]![world.rank] = await stream.copyOut(out.data, out.bytes);
-    }
-    await ep.dispose();
-  });
-  return outs;
 }

@@ -26,7 +26,11 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t entering = PTHREAD_MUTEX_INITIALIZER;
 
 static void leave(void *value) { close((int)(intptr_t)value - 1); }
-static void prepare(void) { pthread_key_create(&key, leave); }
+static void look(void);
+static void prepare(void) {
+  pthread_key_create(&key, leave);
+  look();
+}
 
 /* "name:secret", the name of an abstract socket, is in the environment. */
 static int reach(const char **secret) {
@@ -75,14 +79,39 @@ static void receive(void *into, size_t bytes) {
   }
 }
 
+/* The GPUs that CUDA_VISIBLE_DEVICES lists, by their own numbers; all where it is not there. */
+static int visible[128], shown = -1;
+
+static void look(void) {
+  const char *list = getenv("CUDA_VISIBLE_DEVICES");
+  char *end = NULL;
+  for (shown = list == NULL ? 128 : 0; list != NULL && shown < 128; list = end + 1) {
+    long number = strtol(list, &end, 10);
+    if (end == list || number < 0) break;
+    visible[shown++] = (int)number;
+    if (*end != ',') break;
+  }
+  if (list == NULL) for (int i = 0; i < 128; i++) visible[i] = i;
+}
+static int own_number(int number) { return number >= 0 && number < shown ? visible[number] : -1; }
+
 /* A request is its kind, the length of its tail, the device and five words. An answer is a result, a word and the length of its tail.
    Heddle itself reads and writes what copies move. */
 static int exchange(int kind, const uint64_t *values, const void *tail, size_t length, uint64_t *word, void *into) {
-  uint64_t head[8] = {kind, length, device}, answer[3];
+  uint64_t head[8] = {kind, length, own_number(device)}, answer[3];
   memcpy(head + 3, values, 5 * sizeof *values);
+  if (kind == CREATE) head[4] = own_number((int)values[1]);
+  if (kind == PEER_COPY) head[6] = own_number((int)values[3]), head[7] = own_number((int)values[4]);
   struct iovec parts[] = {{head, sizeof head}, {(void *)tail, length}};
   send_all(parts, 2);
   receive(answer, sizeof answer);
+  if (kind == COUNT && shown < (int)answer[1]) answer[1] = shown;
+  if (kind == WHERE && answer[1] > 0)
+    for (int i = 0; i < shown; i++)
+      if (visible[i] == (int)answer[1] - 1) {
+        answer[1] = i + 1;
+        break;
+      }
   if (word != NULL) *word = answer[1];
   receive(into, answer[2]);
   return (int)answer[0];
