@@ -18,7 +18,7 @@ const ceilings = {
   net: 11_310,
   moe: 19_310,
   verify: 7_070,
-  tools: 9_180,
+  tools: 9_890,
   cli: 2_850,
 };
 
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 83_020 },
+  { name: 'src', files: sources('src'), ceiling: 83_720 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_760 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_990 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_150 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 34_000 },
