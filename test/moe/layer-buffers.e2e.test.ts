@@ -209,15 +209,17 @@ test('few tokens and many take turns in one set, whose shared expert runs beside
     [2, 513, 65, 1],
     [3, 1, 0, 1],
   ] as const;
+  // As narrow as layers come: rank 0 brings more tokens than run beside a shared expert.
+  const model: MoeModel = { ...deep, experts: 2, topK: 1, sharedInner: 64 };
   const inputs = makeLayer(
-    deep,
+    model,
     steps.map((own) => own.reduce<number>((sum, tokens) => sum + tokens, 0)),
     40,
   );
   const outs = await World.local({ ranks, device: 'sim', sim }, async (world) => {
     const stream = world.device.createStream();
     const weights = placeWeights(world, stream, inputs);
-    const layer = await MoeLayer.create(world, { model: deep, maxTokens: 513, ...weights });
+    const layer = await MoeLayer.create(world, { model, maxTokens: 513, ...weights });
     const own = inputs.routed[world.rank]!.x;
     const x = tensorFrom(world.device, stream, own, 'bf16', [own.length / 64, 64], 'x');
     const out = emptyTensor(world.device, 'bf16', x.shape, 'out');
