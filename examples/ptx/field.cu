@@ -1,5 +1,5 @@
-// Bugs that were found in kernels that people use, each made small: wrong as it stands, right with -DMENDED. docs/ptx.md has the
-// table. The line that the checker names has its number.
+// Bugs that were found in kernels that people use, each made small: wrong as it stands, right with -DMENDED. The line that the
+// checker names has its number.
 #include <cstdint>
 
 #ifdef MENDED
@@ -11,6 +11,7 @@
 __device__ uint32_t shared_address(const void* p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
 // 1. A stage of a pipeline is read, and given back to the copy engine: reads of threads are not ordered with writes of TMA.
+// Met in: deepseek-ai/DeepEP#621, mended in #642; NVIDIA/nccl-extensions#8.
 extern "C" __global__ void stage(const int* from, const int*, int*, int* out) {
   __shared__ alignas(16) int tile[32];
   __shared__ alignas(8) uint64_t full, empty;
@@ -37,6 +38,7 @@ extern "C" __global__ void stage(const int* from, const int*, int*, int* out) {
 }
 
 // 2. All warps store rows, and one thread says so by a store that releases nothing.
+// Met in: AMD-AGI/Primus-Turbo#482, on other GPUs.
 extern "C" __global__ void tail(const int*, const int* mine, int* peer, int* out) {
   peer[32 + threadIdx.x] = threadIdx.x;
   __syncthreads();
@@ -51,6 +53,7 @@ extern "C" __global__ void tail(const int*, const int* mine, int* peer, int* out
 }
 
 // 3. All threads copy the input to where peers read it, and one releases at once: what others copied is not yet there.
+// Met in: The all-reduces of TensorRT-LLM as FlashInfer has them, and PyTorch's one-shot all-reduce that copies its input.
 extern "C" __global__ void copy_in(const int* input, const int* mine, int* peer, int* out) {
   peer[32 + threadIdx.x] = input[threadIdx.x];
   MENDED_BY(__syncthreads();)
@@ -64,6 +67,7 @@ extern "C" __global__ void copy_in(const int* input, const int* mine, int* peer,
 }
 
 // 4. The last block adds up what all have stored: a fence stands before the counter, and none behind it.
+// Met in: The form of threadFenceReduction among CUDA's samples.
 __device__ unsigned count;
 extern "C" __global__ void last(const int*, const int*, int* parts, int* out) {
   __shared__ bool am;
@@ -84,6 +88,7 @@ __device__ void load(uint32_t to, const int* from, uint32_t full) {
 }
 
 // 5. Rows go through two stages. Before a stage is filled again, one store may still be under way: that which reads it.
+// Met in: deepseek-ai/DeepEP#657.
 extern "C" __global__ void prefetch(const int* from, const int*, int* to, int* out) {
   __shared__ alignas(16) int stages[2][16];
   __shared__ alignas(8) uint64_t full[2];
@@ -110,6 +115,7 @@ extern "C" __global__ void prefetch(const int* from, const int*, int* to, int* o
 }
 
 // 6. One thread stores a tile by TMA and waits for that; the others fill the tile anew at once.
+// Met in: tile-ai/TileOPs#1550.
 extern "C" __global__ void epilogue(const int* from, const int*, int* to, int* out) {
   __shared__ alignas(16) int tile[32];
   for (int wave = 0; wave < 2; wave++) {
@@ -131,6 +137,7 @@ extern "C" __global__ void epilogue(const int* from, const int*, int* to, int* o
 struct alignas(128) TensorMap { char bytes[128]; };
 
 // 7. A tensor map goes on to the next group of rows, while the copies of the group before may still read it.
+// Met in: deepseek-ai/DeepGEMM#343.
 extern "C" __global__ void regroup(const __grid_constant__ TensorMap base, const int* from, TensorMap* map, int* out) {
   __shared__ alignas(128) int tiles[2][32];
   __shared__ alignas(128) TensorMap own;
@@ -162,6 +169,7 @@ extern "C" __global__ void regroup(const __grid_constant__ TensorMap base, const
 }
 
 // 8. A thread counts the rounds up at the end, while other blocks may still ask which half of a buffer is the round's.
+// Met in: ROCm/mori#87, on other GPUs.
 __device__ int round_number = 1;
 __device__ unsigned arrived;
 extern "C" __global__ void meet(const int*, const int* mine, int* peer, int* out) {
