@@ -61,7 +61,7 @@ export class Engine implements MachineServices {
   readonly puts = new Puts(this);
   steps = 0;
   timeLimits = 0;
-  /** Of the first launch that failed: others may wait for it in vain. */
+  /** Why the first launch failed: others may wait for it in vain. */
   #failure: HeddleError | null = null;
 
   readonly blocks: Blocks;
