@@ -37,10 +37,10 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 83_720 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_760 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_150 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_060 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 34_000 },
+  ...{ name: 'docs and README', ceiling: 33_810 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
