@@ -27,7 +27,7 @@ class _Lost(ctypes.Structure):
 
 
 #: Words before the tables of a shape, and the number of the table of its description.
-_HEAD, _TEXT = 10, 12
+_HEAD, _TEXT = 12, 12
 
 
 def _library() -> ctypes.CDLL:
@@ -39,9 +39,10 @@ def _library() -> ctypes.CDLL:
     library.heddle_player_wire.argtypes = [pointer]
     library.heddle_player_run.argtypes = [pointer, u32, u32, pointer, pointer]
     library.heddle_player_failure.argtypes = [pointer, ctypes.POINTER(_Lost)]
+    library.heddle_player_mask.argtypes = [pointer, pointer]
     library.heddle_player_destroy.argtypes = [pointer]
     library.heddle_player_destroy.restype = None
-    for name in ("create", "run", "failure"):
+    for name in ("create", "run", "failure", "mask"):
         getattr(library, f"heddle_player_{name}").restype = ctypes.c_char_p
     return library
 
@@ -100,6 +101,10 @@ class Player:
         wrong = self._run(self._handle, stages[0], stages[1], values, stream)
         if wrong is not None:
             _require(wrong, "HEDDLE_ARGUMENT")
+
+    def mask(self, words: List[int]) -> None:
+        """Has rounds leave out ranks, a bit for each, and windows be as before the first round. No rank has a round under way."""
+        _require(self._library.heddle_player_mask(self._handle, (ctypes.c_uint32 * 4)(*words)), "HEDDLE_ARGUMENT")
 
     def check(self) -> None:
         """Raises RankLostError where a wait gave up. It waits for no round."""

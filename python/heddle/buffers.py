@@ -84,7 +84,6 @@ class Buffers:
         self._stages = {name: i for i, name in enumerate(description["stages"])}
         self._round = Round()
         self._group = None if alone else (group or dist.group.WORLD)
-        self._beginning: List[Dict[str, int]] = description["beginning"]
         self._told = {name: self._tensor(view) for name, view in description["told"].items()}
         #: The ranks that rounds leave out.
         self.masked: FrozenSet[int] = frozenset()
@@ -155,10 +154,7 @@ class Buffers:
         if self.rank in out or not out <= frozenset(range(self.ranks)):
             raise ArgumentError("ranks", sorted(out), f"some of 0 to {self.ranks - 1}, and not this one, {self.rank}")
         self._meet(group)
-        for of in self._beginning:
-            self._tensor({**of, "dtype": "u8", "shape": [of["bytes"]]}).fill_(of["value"])
-        words = [sum(1 << rank % 32 for rank in out if rank // 32 == word) for word in range(4)]
-        self._told["masked"].copy_(torch.tensor(words, dtype=torch.int64).to(torch.int32))
+        self._player.mask([sum(1 << rank % 32 for rank in out if rank // 32 == word) for word in range(4)])
         self._meet(group)
         self._round.stage = "combined"
         self.masked = out

@@ -435,6 +435,6 @@ describe('the wheel', needing('cc', 'python3'), () => {
     const main = join(installed, 'heddle/_js/dist/cli/main.js');
     const shape = ['export', 'one-sided', '--shape', 'ranks=2,tokens=8,hidden=64,experts=4,topk=2'];
     execFileSync('node', [main, ...shape, '--format', 'shape', '--arch', 'none', '--out', inFolder('made')]);
-    expect(readFileSync(inFolder('made/heddle.heddle'), 'latin1').slice(0, 8)).toBe('heddle 3');
+    expect(readFileSync(inFolder('made/heddle.heddle'), 'latin1').slice(0, 8)).toBe('heddle 4');
   });
 });

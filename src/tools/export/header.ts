@@ -48,6 +48,17 @@ const expertsFunction = ({ weights }: LaunchPlan): string =>
 const char *heddle_experts(heddle_rank *, const struct heddle_round *, void *stream);
 `;
 
+const maskFunction = ({ masked }: LaunchPlan): string =>
+  masked === undefined
+    ? ''
+    : `/*
+ * Has rounds leave out ranks, those of captured graphs too: rank r where bit r % 32 of out[r / 32] is set. Routes to their experts count as -1, nobody
+ * waits for them, and they stay out: their bits stay in later calls. The engine decides who is out. Every rank that stays calls it with the same, when
+ * nothing runs on the GPU of any of them, and makes no round before all have called it; rounds that did not end are made anew.
+ */
+const char *heddle_mask(heddle_rank *, const uint32_t out[4]);
+`;
+
 /** Headers with different prefixes may be included together. */
 export function printHeader(plan: LaunchPlan, prefix: string): string {
   const { layer, rows, received, family } = plan;
@@ -164,7 +175,7 @@ const char *heddle_combine(heddle_rank *, const struct heddle_round *, void *str
 ${phaseFunctions(plan.split)}
 /* NULL as long as no wait gave up. \`lost\` may be NULL. It does not wait for rounds; call it behind one that has ended. */
 const char *heddle_failure(heddle_rank *, struct heddle_lost *lost);
-/* Waits for what this rank has enqueued, and frees all. Call it once the last round of every rank has ended. */
+${maskFunction(plan)}/* Waits for what this rank has enqueued, and frees all. Call it once the last round of every rank has ended. */
 void heddle_destroy(heddle_rank *);
 
 #ifdef __cplusplus

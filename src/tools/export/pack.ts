@@ -56,8 +56,10 @@ export const froms = [
   'wire',
 ] as const;
 
-const magic = Buffer.from('heddle 3');
-const headWords = 10;
+/** The place of masks where there are none. */
+const nowhere = 2n ** 64n - 1n;
+const magic = Buffer.from('heddle 4');
+const headWords = 12;
 const mostWindows = 4;
 
 /** An argument of a run: its name in C, and what an address is a multiple of; null for the number of tokens. */
@@ -134,11 +136,6 @@ export function describe(plan: LaunchPlan) {
     arguments: argumentsOf(plan).map(({ name }) => name),
     ...{ received: placed(received), planned: placed(planned) },
     told: placed({ ...(masked && { masked }), ...waits }),
-    // Windows before the first round: each byte of a range, one range over the other.
-    beginning: windows.flatMap(({ bytes, sections }, memory) => [
-      { memory, offset: 0, bytes, value: 0 },
-      ...startsOf(sections).map((of) => ({ memory, ...of })),
-    ]),
     memory: [...windows, ...buffers, ...(wire ? [wire] : [])].map(({ name, bytes }) => ({ name, bytes })),
     ...(wire && { wire }),
   };
@@ -146,7 +143,7 @@ export function describe(plan: LaunchPlan) {
 
 /** The bytes of a shape. `text`: the plan in words, for hosts that want to know names and types. */
 export function packShape(plan: LaunchPlan, { architectures, images }: Images, text = ''): Buffer {
-  const { windows, buffers, kernels, launches, failure, wire } = plan;
+  const { windows, buffers, kernels, launches, failure, wire, masked } = plan;
   if (windows.length > mostWindows)
     throw new HeddleError('HEDDLE_EXPORT', `${plan.family} has more than ${mostWindows} windows`);
   const given = argumentsOf(plan);
@@ -258,6 +255,7 @@ export function packShape(plan: LaunchPlan, { architectures, images }: Images, t
     ...[magic.readBigUInt64LE(), total, digest, plan.layer.ranks, plan.layer.maxTokens],
     ...[memories.indexOf(failure.in), failure.offset, words],
     ...[wire?.localRanks ?? plan.layer.ranks, wire?.bytes ?? 0],
+    ...(masked ? [memories.indexOf(masked.in), masked.offset] : [nowhere, 0]),
   ];
   const all = new BigUint64Array([...first, ...places, ...body].map((word) => numberOf(word, 8 * at)));
   return Buffer.concat([Buffer.from(all.buffer), tail.take()]);

@@ -31,7 +31,8 @@ struct heddle_table {
 };
 
 struct heddle_shape {
-  uint64_t magic, bytes, digest, ranks, most_tokens, failure_memory, failure_offset, architecture_names, local_ranks, wire_bytes;
+  uint64_t magic, bytes, digest, ranks, most_tokens, failure_memory, failure_offset, architecture_names, local_ranks, wire_bytes,
+    masked_memory, masked_offset;
   struct heddle_table architectures, kernels, images, windows, buffers, fills, operations, launches, parameters, tensors, numbers,
       arguments, text;
 };
@@ -87,7 +88,7 @@ struct heddle_argument {
   uint64_t name, alignment, always;
 };
 
-static const uint64_t heddle_magic = 0x3320656c64646568;
+static const uint64_t heddle_magic = 0x3420656c64646568;
 
 enum { HEDDLE_MOST_WINDOWS = 4, HEDDLE_MOST_BLOCK_BYTES = 4096 };
 
@@ -454,22 +455,31 @@ static heddle_address heddle_token_at(const struct heddle_mapping *window) {
 }
 
 /* The windows of this rank, with their start values. */
+
+/* Windows are as they are before the first round. */
+static const char *heddle_begin(heddle_player *h) {
+  const struct heddle_mapping *own = h->windows[h->host.rank];
+  for (int w = 0; w < HEDDLE_COUNT(windows); w++) HEDDLE_TRY(cuMemsetD8, (own[w].address, 0, heddle_windows(h)[w]));
+  for (int f = 0; f < HEDDLE_COUNT(fills); f++) {
+    const struct heddle_fill *fill = &heddle_fills(h)[f];
+    if (fill->window < h->shape->windows.count)
+      HEDDLE_TRY(cuMemsetD8, (own[fill->window].address + fill->offset, (unsigned char)fill->value, fill->bytes));
+  }
+  return NULL;
+}
+
 static const char *heddle_allocate(heddle_player *h, struct heddle_card *mine) {
   const struct heddle_mapping *own = h->windows[h->host.rank];
   for (int w = 0; w < HEDDLE_COUNT(windows); w++) {
     const char *wrong = mine->way == HEDDLE_BY_IPC ? heddle_allocate_by_ipc(h, w, mine)
                                                    : heddle_allocate_shareable(h, w, mine);
     if (wrong != NULL) return wrong;
-    HEDDLE_TRY(cuMemsetD8, (own[w].address, 0, heddle_windows(h)[w]));
     if (getrandom(&mine->tokens[w], sizeof mine->tokens[w], 0) != (ssize_t)sizeof mine->tokens[w])
       return heddle_say("no random bytes: %s", strerror(errno));
     HEDDLE_TRY(cuMemcpyHtoD, (heddle_token_at(&own[w]), &mine->tokens[w], sizeof mine->tokens[w]));
   }
-  for (int f = 0; f < HEDDLE_COUNT(fills); f++) {
-    const struct heddle_fill *fill = &heddle_fills(h)[f];
-    if (fill->window < h->shape->windows.count)
-      HEDDLE_TRY(cuMemsetD8, (own[fill->window].address + fill->offset, (unsigned char)fill->value, fill->bytes));
-  }
+  const char *wrong = heddle_begin(h);
+  if (wrong != NULL) return wrong;
   HEDDLE_TRY(cuCtxSynchronize, ());
   return NULL;
 }
@@ -780,6 +790,24 @@ const char *heddle_player_failure(heddle_player *h, struct heddle_lost *lost) {
   if (wrong != NULL || words[0] == 0) return wrong;
   return heddle_say("%s of round %u gave up waiting for rank %d", words[0] == 1 ? "dispatch" : "combine", found.round,
                     (int)found.rank);
+}
+
+static const char *heddle_leave_out(heddle_player *h, const uint32_t *out) {
+  const char *wrong = heddle_begin(h);
+  if (wrong != NULL) return wrong;
+  HEDDLE_TRY(cuMemcpyHtoD, (heddle_at(h, h->shape->masked_memory) + h->shape->masked_offset, out, 16));
+  HEDDLE_TRY(cuCtxSynchronize, ());
+  return NULL;
+}
+
+const char *heddle_player_mask(heddle_player *h, const uint32_t out[4]) {
+  if (h->shape->masked_memory == UINT64_MAX) return heddle_say("this export has no masks: export it with masks=yes");
+  if (out[h->host.rank / 32] >> h->host.rank % 32 & 1) return heddle_say("rank %u is among those to leave out", h->host.rank);
+  HEDDLE_TRY(cuCtxPushCurrent, (h->context));
+  const char *wrong = heddle_leave_out(h, out);
+  void *popped;
+  h->cuda.cuCtxPopCurrent(&popped);
+  return wrong;
 }
 
 void heddle_player_destroy(heddle_player *h) {

@@ -41,6 +41,11 @@ int heddle_player_wire(const heddle_player *);
 const char *heddle_player_run(const heddle_player *, uint32_t first, uint32_t last, const uint64_t *values, void *stream);
 /* NULL as long as no wait gave up. `lost` may be NULL. It does not wait for rounds. */
 const char *heddle_player_failure(heddle_player *, struct heddle_lost *lost);
+/*
+ * Has rounds leave out ranks, a bit for each. Windows are then as before the first round: no rank that stays has one under way, and none makes
+ * another before all have called it.
+ */
+const char *heddle_player_mask(heddle_player *, const uint32_t out[4]);
 /* Waits for what this rank has enqueued, and frees all. */
 void heddle_player_destroy(heddle_player *);
 

@@ -37,6 +37,10 @@ const char *heddle_${name}(heddle_rank *rank, const struct heddle_round *round, 
   return heddle_stages(rank, ${stages.indexOf(first)}, ${stages.indexOf(last)}, round, stream);
 }`;
 
+const mask = `const char *heddle_mask(heddle_rank *rank, const uint32_t out[4]) { return heddle_player_mask(rank->player, out); }
+
+`;
+
 export function printSource(plan: LaunchPlan, prefix: string, compiled: Images): string {
   const { layer, received, family, heddle, split } = plan;
   // What a round brings: tokens come first.
@@ -99,7 +103,7 @@ ${
 
 const char *heddle_failure(heddle_rank *rank, struct heddle_lost *lost) { return heddle_player_failure(rank->player, lost); }
 
-void heddle_destroy(heddle_rank *rank) {
+${plan.masked === undefined ? '' : mask}void heddle_destroy(heddle_rank *rank) {
   if (rank != NULL) heddle_player_destroy(rank->player);
   free(rank);
 }

@@ -376,6 +376,14 @@ describe('a program in C, a rank of one', needing('cc'), () => {
       struct decode_lost lost;
       say(decode_failure(decode, &lost));
       printf("%d %u\\n", (int)lost.rank, lost.round);
+      uint32_t this_one[4] = {1, 0, 0, 0}, others[4] = {2, 0, 0, 8};
+      const char *output = (const char *)prefill_received(prefill)->output;
+      memcpy((char *)output + FAILURE_OF_PREFILL, words, sizeof words);
+      say(prefill_mask(prefill, this_one));
+      say(prefill_mask(prefill, others));
+      memcpy(words, output + MASKED, sizeof words);
+      printf("%u %u %u %u\\n", words[0], words[1], words[2], words[3]);
+      say(prefill_failure(prefill, NULL));
       decode_destroy(decode);
       prefill_destroy(prefill);
       decode_destroy(NULL);
@@ -385,18 +393,26 @@ describe('a program in C, a rank of one', needing('cc'), () => {
   test('uses two plans, and hears what is wrong', async () => {
     const small = { ranks: 1, tokens: 5, experts: 4, topk: 2 };
     const decode = await write('decode', 'one-sided', { ...small, hidden: 256, format: 'fp8' }, true);
-    await write('prefill', 'portable', { ...small, hidden: 16, counts: 'yes' });
+    const prefill = await write('prefill', 'portable', {
+      ...small,
+      ...{ hidden: 16, counts: 'yes', masks: 'yes' },
+    });
     buildStub();
-    const { failure, received } = decode;
     writeFileSync(inFolder('alone.c'), program);
     const sources = ['alone.c', 'decode.c', 'prefill.c'].map(inFolder);
-    const here = `-DFAILURE=(${failure.offset}-(int64_t)${received.output!.offset})`;
+    const behind = (of: LaunchPlan, { offset }: { readonly offset: number }) =>
+      `(${offset}-(int64_t)${of.received.output!.offset})`;
+    const here = [
+      `-DFAILURE=${behind(decode, decode.failure)}`,
+      `-DFAILURE_OF_PREFILL=${behind(prefill, prefill.failure)}`,
+      `-DMASKED=${behind(prefill, prefill.masked!)}`,
+    ];
     execFileSync('cc', [
       '-std=c11',
       ...strict,
       '-I',
       folder,
-      here,
+      ...here,
       ...sources,
       '-ldl',
       '-o',
@@ -417,6 +433,10 @@ describe('a program in C, a rank of one', needing('cc'), () => {
       '-',
       'combine of round 4294967295 gave up waiting for rank 7',
       '7 4294967295',
+      'rank 0 is among those to leave out',
+      '-',
+      '2 0 0 8',
+      '-',
     ]);
     expect(status).toBe(0);
   });
@@ -478,6 +498,7 @@ test('types of the driver are laid out as cuda.h has them', needing('cc', 'cuda.
     [8, 'CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES'],
     [1, 'CU_STREAM_NON_BLOCKING'],
     [1, 'CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS'],
+    [3, '(CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP)'],
   ];
   const asserts = [
     ...equal.flatMap(([own, theirs, fields]) => [
