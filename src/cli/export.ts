@@ -1,11 +1,27 @@
 import { ArgumentError } from '../base/errors.js';
+import type { IrModule } from '../lang/index.js';
 import { families, familyNamed } from '../moe/families/index.js';
 import { tunedFor } from '../moe/index.js';
 import { activations, alignments, expertForms } from '../moe/layer/index.js';
-import { architectureNamed, exportPlan, writeExport, writeShape } from '../tools/export/index.js';
+import {
+  architectureNamed,
+  exportPlan,
+  writeExport,
+  writeKernels,
+  writeShape,
+} from '../tools/export/index.js';
+import { loadOwnModule } from '../verify/check/index.js';
 import { familyKeys, familyShape } from '../verify/kernels/index.js';
-import { Argument, type Command, type FlagsOf } from './commander.js';
-import { choice, elements, multiprocessors, parseShape, requireOutputFolder, shapeHelp } from './options.js';
+import type { Command, FlagsOf } from './commander.js';
+import {
+  choice,
+  elements,
+  isModule,
+  multiprocessors,
+  parseShape,
+  requireOutputFolder,
+  shapeHelp,
+} from './options.js';
 import { version } from './start.js';
 
 /** The machine on which Heddle's own tunings were measured. */
@@ -13,7 +29,10 @@ const tunedOn = { kind: 'cuda', model: 'NVIDIA H200' } as const;
 
 const define = (command: Command) =>
   command
-    .addArgument(new Argument('<family>', 'of kernels').choices(families.map(({ name }) => name)))
+    .argument(
+      '<family>',
+      `of kernels: ${families.map(({ name }) => name).join(', ')}; or a module that exports kernels of one’s own: ./mine.ts`,
+    )
     .option('--shape <key=value,…>', 'the layer, and the family’s knobs', '')
     .requiredOption('--out <folder>', 'where to write; made if it is not there')
     .option(
@@ -56,6 +75,8 @@ dispatch, combine, failure, destroy. And for hosts of one's own plan.json (memor
 each of its arguments is), and of each kernel its CUDA C++ and a cubin (or PTX) for each architecture. docs/export.md says how to
 call them; examples/export has an engine in C++, one in Rust, and one in Python with PyTorch.
 
+Of kernels of one's own it writes PREFIX.h, which says how to launch each, their CUDA C++ and their cubins.
+
 ${shapeHelp(families.map((family) => ({ name: family.name, shape: familyKeys(family) })))}
 
 Exit code: 0; 1 when a kernel does not compile, 2 for a mistake in the arguments or where there is no compiler.
@@ -64,17 +85,24 @@ Examples:
   $ heddle export one-sided --shape ranks=8,tokens=128,hidden=7168 --out decode/
   $ heddle export one-sided --shape format=fp8 --split --sms 24 --prefix prefill --out prefill/
   $ gcc -O2 -shared -fPIC prefill/prefill.c -o prefill/prefill.so -ldl
-  $ heddle export portable --shape ranks=4 --arch sm_90a --out prefill/ --json`,
+  $ heddle export portable --shape ranks=4 --arch sm_90a --out prefill/ --json
+  $ heddle export ./mine.ts --arch sm_90a --prefix mine --out mine/`,
     );
 
 export const register = (command: Command) => define(command).action(exportFamily);
 
 async function exportFamily(name: string, flags: FlagsOf<typeof define>): Promise<void> {
-  const { shape, out, prefix, arch, split, json, sms, multiprocessors, format, experts: inner } = flags;
+  const { shape, out, prefix, arch, split, sms, multiprocessors, format, experts: inner } = flags;
   requireOutputFolder('--out', out);
   const architectures = arch === 'none' ? [] : arch.split(',').map((of) => architectureNamed('--arch', of));
   if (!/^[A-Za-z]\w*$/.test(prefix))
     throw new ArgumentError('--prefix', prefix, 'a letter, then letters, digits and underscores');
+  const compiling = (file: string): void => void process.stderr.write(`heddle export: compiling ${file} …\n`);
+  if (isModule(name)) {
+    const kernels = await ownKernels(name);
+    report(flags, await writeKernels(kernels, version(), out, prefix, architectures, compiling));
+    return;
+  }
   const family = familyNamed(name);
   const asked = familyShape(
     family,
@@ -101,9 +129,28 @@ async function exportFamily(name: string, flags: FlagsOf<typeof define>): Promis
   const options = { experts, ...(first && { capability: first.capability }) };
   const exported = await exportPlan(family, asked, version(), options);
   const write = format === 'shape' ? writeShape : writeExport;
-  const written = await write(exported, out, prefix, architectures, (file) => {
-    process.stderr.write(`heddle export: compiling ${file} …\n`);
-  });
+  report(flags, await write(exported, out, prefix, architectures, compiling));
+}
+
+/** The kernels of a module, by their names. */
+async function ownKernels(path: string): Promise<Map<string, IrModule>> {
+  const { kernels } = await loadOwnModule(path);
+  const found = new Map(kernels.map((kernel) => [kernel.name, kernel.ir()]));
+  if (found.size === 0)
+    throw new ArgumentError(
+      'family',
+      path,
+      'a module that exports a kernel itself, not a function that makes one',
+    );
+  if (found.size < kernels.length)
+    throw new ArgumentError('family', path, 'a module whose kernels have names of their own');
+  return found;
+}
+
+function report(
+  { out, json }: Pick<FlagsOf<typeof define>, 'out' | 'json'>,
+  written: readonly { readonly file: string; readonly bytes: number }[],
+): void {
   if (json === true) process.stdout.write(`${JSON.stringify({ folder: out, written }, null, 2)}\n`);
   else {
     const width = Math.max(...written.map(({ file }) => file.length));

@@ -3,4 +3,4 @@ export { architectureNamed } from './architecture.js';
 export { type Exported, exportPlan, type LaunchPlan } from './launch-plan.js';
 export { describe } from './pack.js';
 export type { PlannedExperts, SortedRows } from './rounds.js';
-export { writeExport, writeShape } from './write.js';
+export { writeExport, writeKernels, writeShape } from './write.js';

@@ -6,6 +6,7 @@ import { compileOptions, entryName, type IrModule, printCuda } from '../../lang/
 import { type Architecture, byPreference } from './architecture.js';
 import { printHeader } from './header.js';
 import type { Exported } from './launch-plan.js';
+import { printOwnHeader } from './own-header.js';
 import { describe, type Images, packShape } from './pack.js';
 import { printSource } from './source.js';
 
@@ -31,13 +32,38 @@ export async function writeExport(
     );
   const compiled = await compile(kernels, given, compiling);
   const files = new Map<string, string | Uint8Array>([['plan.json', `${JSON.stringify(plan, null, 2)}\n`]]);
-  for (const [name, module] of kernels) {
-    files.set(`${name}.cu`, printCuda(module));
-    for (const [a, { name: at, image }] of compiled.architectures.entries())
-      files.set(`${name}.${at}.${image}`, compiled.images.get(name)![a]!);
-  }
+  for (const [file, contents] of filesOf(kernels, compiled)) files.set(file, contents);
   files.set(`${prefix}.h`, printHeader(plan, prefix));
   files.set(`${prefix}.c`, printSource(plan, prefix, compiled));
+  return writeAll(folder, files);
+}
+
+/** Writes kernels that are no family's, and a header in C that says how a host launches each: as `writeExport`. */
+export async function writeKernels(
+  kernels: Exported['kernels'],
+  version: string,
+  folder: string,
+  prefix: string,
+  given: readonly Architecture[],
+  compiling: Compiling = () => {},
+) {
+  const files = filesOf(kernels, await compile(kernels, given, compiling));
+  files.set(`${prefix}.h`, printOwnHeader([...kernels.values()], version, prefix));
+  return writeAll(folder, files);
+}
+
+/** Each kernel's CUDA C++ and its images. */
+function filesOf(kernels: Exported['kernels'], { architectures, images }: Images) {
+  const files = new Map<string, string | Uint8Array>();
+  for (const [name, module] of kernels) {
+    files.set(`${name}.cu`, printCuda(module));
+    for (const [a, { name: at, image }] of architectures.entries())
+      files.set(`${name}.${at}.${image}`, images.get(name)![a]!);
+  }
+  return files;
+}
+
+function writeAll(folder: string, files: ReadonlyMap<string, string | Uint8Array>) {
   makeFolder(folder);
   return [...files].map(([file, contents]) => {
     writeOutput(join(folder, file), contents);

@@ -1,10 +1,12 @@
 /** What `heddle export` writes is enough: a host that knows nothing else gets what Heddle's own gets, bit by bit. */
 import { execFileSync } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test, vi } from 'vitest';
+import { ring, ringWindow } from '../../../examples/ring.js';
 import { heddle } from '../../../src/cli/program.js';
 import type { Stream } from '../../../src/gpu/index.js';
+import { parameterAbi } from '../../../src/lang/index.js';
 import { families, familyNamed } from '../../../src/moe/families/index.js';
 import {
   bytesOf,
@@ -436,6 +438,28 @@ describe('heddle export', () => {
       execFileSync(compiler!, [...args, join(folder, out, 'heddle.c')]);
     });
 
+    test('the header of one’s own kernels says where parameters and windows lie', needing(need), async () => {
+      await write('rings', './examples/export/kernels.ts', '--arch', 'none', '--prefix', 'rings');
+      const module = ring(4).ir();
+      const claims = parameterAbi(module).map(
+        ({ name, offset }) => `offsetof(struct rings_ring, ${name}) == ${offset}`,
+      );
+      claims.push(`RINGS_RING_WIN_ROW == ${ringWindow.fields.find(({ name }) => name === 'row')!.offset}`);
+      claims.push(
+        `RINGS_RING_WIN_BYTES == ${ringWindow.bytes}`,
+        `RINGS_RING_MAX_THREADS == ${module.maxThreads}`,
+      );
+      const program = [
+        '#include <stddef.h>',
+        `#include "${join(folder, 'rings', 'rings.h')}"`,
+        '#ifndef __cplusplus\n#define static_assert _Static_assert\n#endif',
+        ...claims.map((claim) => `static_assert(${claim}, "");`),
+        'int main(void) { struct rings_ring of = {{0}, 0, 0, 0, 0}; void *all[] = RINGS_RING_PARAMETERS(&of); return all[0] != &of; }',
+      ];
+      writeFileSync(join(folder, 'rings', 'own.c'), program.join('\n'));
+      execFileSync(compiler!, [...args, join(folder, 'rings', 'own.c')]);
+    });
+
     test('plans of different prefixes fit one program, and one file', needing(need), async () => {
       await write('decode', 'one-sided', '--shape', smallText, '--prefix', 'decode', '--arch', 'none');
       const prefill = `${smallText},counts=yes,tokens=64`
@@ -469,6 +493,19 @@ describe('heddle export', () => {
     expect(image('compute_90.ptx')).toMatch(/^\.target sm_90$/m);
   });
 
+  test('compiles kernels of one’s own', needing('nvrtc or nvcc'), async () => {
+    const { code } = await write(
+      'own',
+      './examples/export/kernels.ts',
+      '--arch',
+      'sm_90a',
+      '--prefix',
+      'rings',
+    );
+    expect(code).toBe(0);
+    expect(readFileSync(join(folder, 'own/ring.sm_90a.cubin'), 'latin1').slice(1, 4)).toBe('ELF');
+  });
+
   test('writes nothing where a kernel does not compile', needing('nvrtc or nvcc'), async () => {
     const { code, said } = await write(
       'halfway',
@@ -497,6 +534,8 @@ describe('heddle export', () => {
       /^family is "hybrid"; it must be 'one-sided' on one node, where both have the same kernels; hybrid needs several nodes/,
     ],
     [['one-sided', '--sms', '0'], /--sms/],
+    [['two-sided'], /^family is "two-sided"; it must be one of 'one-sided', 'hybrid', 'portable'/],
+    [['./examples/ring.ts'], /a module that exports a kernel itself/],
     [
       [
         'one-sided',
