@@ -18,8 +18,8 @@ const ceilings = {
   net: 11_310,
   moe: 19_310,
   verify: 7_070,
-  tools: 9_890,
-  cli: 2_850,
+  tools: 10_050,
+  cli: 2_900,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 83_720 },
+  { name: 'src', files: sources('src'), ceiling: 83_930 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_760 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_060 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_120 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 33_810 },
+  ...{ name: 'docs and README', ceiling: 34_020 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
