@@ -163,6 +163,11 @@ export class SimMachine {
     this.#addresses.moveInto(room);
   }
 
+  /** Wakes threads that wait for a change of memory: processes that see it too may have made one. */
+  look(): void {
+    for (const buffer of this.#addresses.awaited) this.#engine.wake(buffer, 0, buffer.bytes);
+  }
+
   /** Asked before waits end as hopeless: whether hosts that the machine does not see, such as other processes, may still act. */
   hostsElsewhere(mayAct: () => boolean): void {
     this.#engine.hosts.mayAct = mayAct;

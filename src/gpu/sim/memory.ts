@@ -227,6 +227,11 @@ export class AddressSpace {
     return this.#buffers.get(index);
   }
 
+  /** The buffers in which threads wait for a change. */
+  get awaited(): readonly SimBuffer[] {
+    return [...this.#buffers.values()].filter(({ waiters }) => waiters > 0);
+  }
+
   /** None is 0, which is no address. */
   #fresh(): number {
     return 1 + ((this.#first + this.#buffers.size) % maxBuffers);

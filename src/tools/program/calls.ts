@@ -32,10 +32,18 @@ export interface Call {
 }
 
 /** Memory that the program knows, by the upper words of its addresses. `free` is left out where its address is not what frees it. */
-export type Memories = Map<
-  number,
-  { readonly rank: number; readonly bytes: number; readonly handle?: Uint8Array; free?(): void }
->;
+export type Memories = Map<number, MemoryOfProgram>;
+
+interface MemoryOfProgram {
+  readonly rank: number;
+  readonly bytes: number;
+  readonly handle?: Uint8Array;
+  /** Memory of the host, or managed memory. Default: a device's. */
+  readonly of?: 'host' | 'managed';
+  /** Kernels may use it: until then memory of the host is a matter of the host, and of copies. */
+  isReached?: boolean;
+  free?(): void;
+}
 
 /** Addresses of one allocation have their upper words in common. */
 export const upper = (address: number): number => Math.floor(address / 2 ** 32);

@@ -1,5 +1,5 @@
 /** A process of the program: what it has told, and its memory. */
-import { closeSync, openSync, readSync, writeSync } from 'node:fs';
+import { closeSync, openSync, readdirSync, readFileSync, readSync, writeSync } from 'node:fs';
 import { ArgumentError } from '../../base/errors.js';
 
 /** A function or a variable, and the PTX that has it. */
@@ -21,6 +21,9 @@ interface HostCall {
   done(): void;
 }
 
+/** Hundredths of a second. */
+const pollingTicks = 10;
+
 export class Process {
   /** The PTX of each fat binary, and of those that were linked with it. */
   readonly binaries = new Map<number, string[]>();
@@ -33,11 +36,36 @@ export class Process {
   readonly #held = new Set<Held>();
   #memory: number | null = null;
   #hasEnded = false;
+  #ticks: number | null = null;
   readonly #calls: HostCall[] = [];
   #running: HostCall | null = null;
   #wake: () => void = () => {};
 
   constructor(readonly id: number) {}
+
+  /**
+   * Whether it waits, as far as one can tell from outside: all its threads sleep, or they have used the processor for so long since
+   * this was asked first that they seem to poll. Asked where no call comes.
+   */
+  waits(): boolean {
+    if (this.#hasEnded) return false;
+    try {
+      const folder = `/proc/${this.id}/task`;
+      // The state and what follows stand behind the name, which may hold spaces.
+      const threads = readdirSync(folder).map((thread) => readFileSync(`${folder}/${thread}/stat`, 'utf8'));
+      const fields = threads.map((stat) => stat.slice(stat.lastIndexOf(')') + 2).split(' '));
+      const ticks = fields.reduce((sum, of) => sum + Number(of[11]) + Number(of[12]), 0);
+      this.#ticks ??= ticks;
+      return fields.every(([state]) => state === 'S') || ticks - this.#ticks > pollingTicks;
+    } catch {
+      return false;
+    }
+  }
+
+  /** It calls, so it does not poll. */
+  calls(): void {
+    this.#ticks = null;
+  }
 
   textsOf(binary: number): string[] {
     const texts = this.binaries.get(binary) ?? [];

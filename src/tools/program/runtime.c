@@ -151,11 +151,20 @@ API int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, cons
 
 /* Memory. What the host has is the process's own. */
 
-API int cudaMalloc(void **to, size_t bytes) { return get(MALLOC, bytes, U(__builtin_return_address(0)), to); }
+API int cudaMalloc(void **to, size_t bytes) { return get(MALLOC, bytes, 0, to); }
 API int cudaFree(void *at) { return at == NULL ? SUCCESS : ASK(FREE, U(at)); }
-API int cudaMallocHost(void **to, size_t bytes) { return *to = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096), *to ? SUCCESS : wrong(OUT_OF_MEMORY); }
-API int cudaHostAlloc(void **to, size_t bytes, unsigned flags) { return (flags & 2) ? refuse("cudaHostAlloc of mapped memory") : cudaMallocHost(to, bytes); }
-API int cudaFreeHost(void *at) { return free(at), SUCCESS; }
+/* Memory of the host that kernels reach, and managed memory, lie where both the program and Heddle see them. */
+API int cudaMallocHost(void **to, size_t bytes) { return get(MALLOC, bytes, 1, to); }
+API int cudaHostAlloc(void **to, size_t bytes, unsigned flags) { return get(MALLOC, bytes, 1, to); }
+API int cudaFreeHost(void *at) { return cudaFree(at); }
+API int cudaHostGetDevicePointer(void **to, void *at, unsigned flags) {
+  uint64_t where = 0;
+  int error = get(WHERE, U(at), 0, &where);
+  return *to = at, error == SUCCESS && where == 0 ? refuse("cudaHostGetDevicePointer of registered memory") : error;
+}
+API int cudaMallocManaged(void **to, size_t bytes, unsigned flags) { return get(MALLOC, bytes, 2, to); }
+API int cudaMemPrefetchAsync(void) { return SUCCESS; }
+API int cudaMemAdvise(void) { return SUCCESS; }
 API int cudaHostRegister(void *at, size_t bytes, unsigned flags) { return (flags & 2) ? refuse("cudaHostRegister of mapped memory") : SUCCESS; }
 API int cudaHostUnregister(void *at) { return SUCCESS; }
 API int cudaMemGetInfo(size_t *left, size_t *total) { return *left = *total = 1UL << 31, SUCCESS; }
@@ -206,7 +215,8 @@ struct pointer { int type, device; void *there, *host; };
 API int cudaPointerGetAttributes(struct pointer *to, const void *at) {
   uint64_t where = 0;
   int error = get(WHERE, U(at), 0, &where);
-  *to = where ? (struct pointer){2, (int)where - 1, (void *)at, NULL} : (struct pointer){0, -2, NULL, (void *)at};
+  int kind = where >> 32;
+  *to = where ? (struct pointer){kind, (int)where - 1, (void *)at, kind == 2 ? NULL : (void *)at} : (struct pointer){0, -2, NULL, (void *)at};
   return error;
 }
 
@@ -244,8 +254,8 @@ static const struct { int at[2], bytes; uint64_t value; } properties[] = {
   {{288, 288}, 8, 1UL << 31}, {{296, 296}, 8, 49152}, {{304, 304}, 4, 65536}, {{308, 308}, 4, 32}, {{312, 312}, 8, 2147483647},
   {{320, 320}, 4, 1024}, {{324, 324}, 4, 1024}, {{328, 328}, 4, 1024}, {{332, 332}, 4, 64}, {{336, 336}, 4, 2147483647},
   {{340, 340}, 4, 65535}, {{344, 344}, 4, 65535}, {{352, 352}, 8, 65536}, {{360, 360}, 4, 9}, {{384, 388}, 4, 4},
-  {{560, 576}, 4, 1}, {{584, 600}, 4, 3}, {{588, 604}, 4, 1}, {{604, 624}, 4, 2048}, {{624, 640}, 8, 233472},
-  {{632, 648}, 4, 65536}, {{668, 688}, 4, 1}, {{672, 696}, 8, 232448},
+  {{392, 400}, 4, 1}, {{560, 576}, 4, 1}, {{584, 600}, 4, 3}, {{588, 604}, 4, 1}, {{604, 624}, 4, 2048}, {{624, 640}, 8, 233472},
+  {{632, 648}, 4, 65536}, {{636, 652}, 4, 1}, {{656, 676}, 4, 1}, {{668, 688}, 4, 1}, {{672, 696}, 8, 232448}, {{720, 744}, 4, 1},
 };
 static int properties_of(char *to, int form) {
   strcpy(memset(to, 0, form == 0 ? 1008 : 1032), "simulated GPU");
@@ -461,11 +471,9 @@ API const char *cudaGetErrorString(int error) {
 
 /* Calls that programs make and that are not there. */
 #define NONE(call) API int call(void) { return refuse(#call); }
-NONE(cudaMallocManaged) NONE(cudaMemPrefetchAsync) NONE(cudaMemAdvise) NONE(cudaHostGetDevicePointer) NONE(cudaHostGetFlags)
-NONE(cudaMalloc3D) NONE(cudaMallocArray) NONE(cudaFreeArray) NONE(cudaMemcpyToArray) NONE(cudaMemcpy2DToArray) NONE(cudaCreateTextureObject)
+NONE(cudaHostGetFlags) NONE(cudaMalloc3D) NONE(cudaMallocArray) NONE(cudaFreeArray) NONE(cudaMemcpyToArray) NONE(cudaMemcpy2DToArray) NONE(cudaCreateTextureObject)
 NONE(cudaDestroyTextureObject) NONE(cudaCreateSurfaceObject) NONE(cudaDestroySurfaceObject)
-NONE(cudaGraphAddNode)
-NONE(cudaGetSymbolSize) NONE(cudaOccupancyMaxActiveClusters)
+NONE(cudaGraphAddNode) NONE(cudaGetSymbolSize) NONE(cudaOccupancyMaxActiveClusters)
 NONE(cudaOccupancyMaxPotentialClusterSize) NONE(cudaDeviceGetPCIBusId) NONE(cudaStreamSetAttribute) NONE(cudaGraphConditionalHandleCreate)
 NONE(cudaStreamBeginCaptureToGraph) NONE(cudaStreamGetCaptureInfo) NONE(cudaStreamUpdateCaptureDependencies) NONE(cudaGraphAddDependencies)
 NONE(cudaGraphGetRootNodes) NONE(cudaGraphGetEdges) NONE(cudaGraphNodeGetType) NONE(cudaGraphKernelNodeGetParams)

@@ -67,6 +67,12 @@ const nodeKinds = { kernel: 0, copy: 1, fill: 2, host: 3, graph: 4, malloc: 10, 
 
 /** Turns that the machine gets where a program asks whether something is done. */
 const turnsPerQuery = 4;
+/** How often it is looked whether a program waits without a call, and the turns that the machine then gets. */
+const [pulseMs, turnsPerNudge] = [50, 20];
+
+async function turns(most: number, isOver = (): boolean => false): Promise<void> {
+  for (let turn = 0; turn < most && !isOver(); turn++) await setImmediate();
+}
 
 export class Session {
   readonly #machine: SimMachine;
@@ -86,6 +92,10 @@ export class Session {
   #next = 3;
   #allocated = 0;
   #waiting = 0;
+  readonly #processes = new Set<Process>();
+  readonly #pulse: NodeJS.Timeout;
+  #called = 0;
+  #calledBefore = 0;
   #move: () => void = () => {};
   /** Ends what is waited for the next call. */
   #expecting: AbortController | null = null;
@@ -111,6 +121,7 @@ export class Session {
       },
     });
     machine.hostsElsewhere(() => this.#mayAct());
+    this.#pulse = setInterval(() => void this.#nudge(), pulseMs);
     this.#hold();
   }
 
@@ -127,6 +138,20 @@ export class Session {
       }),
     );
     return true;
+  }
+
+  /** Where the program waits in a way of its own, such as for what a kernel writes into memory of the host, the machine moves. */
+  async #nudge(): Promise<void> {
+    const hasCalled = this.#calledBefore !== this.#called;
+    this.#calledBefore = this.#called;
+    if (hasCalled || this.#waiting > 0 || ![...this.#processes].some((one) => one.waits())) return;
+    this.#machine.look();
+    await this.#moving(turns(turnsPerNudge));
+  }
+
+  /** No call comes any more. */
+  close(): void {
+    clearInterval(this.#pulse);
   }
 
   #hold(): void {
@@ -157,6 +182,9 @@ export class Session {
   async answer(call: Call): Promise<Answer> {
     this.#isHopeless = false;
     this.#expecting?.abort();
+    this.#called++;
+    call.process.calls();
+    this.#processes.add(call.process);
     const kind = kinds[call.kind];
     const shared = driverKinds[call.kind - firstOfDriver];
     try {
@@ -244,10 +272,18 @@ export class Session {
     return this.#next++;
   }
 
-  #allocate(device: number, bytes: number): number {
-    const memory = this.#machine.device(device).allocate(bytes, `cudaMalloc ${++this.#allocated}`);
+  #allocate(rank: number, bytes: number, of?: 'host' | 'managed'): number {
+    const device = this.#machine.device(rank);
+    const number = ++this.#allocated;
+    const call = { host: 'cudaMallocHost', managed: 'cudaMallocManaged' };
+    // What hosts write is not seen, so no byte counts as one that nobody wrote.
+    const memory =
+      of === undefined
+        ? device.allocate(bytes, `cudaMalloc ${number}`)
+        : device.allocateWindow(bytes, `${call[of]} ${number}`);
     const { address, handle } = memory;
-    this.#memories.set(upper(address), { rank: device, bytes, handle, free: () => memory.free() });
+    const known = { rank, bytes, handle, free: () => memory.free() };
+    this.#memories.set(upper(address), of === undefined ? known : { ...known, of });
     return address;
   }
 
@@ -268,10 +304,7 @@ export class Session {
   /** Whether it is done, after a little time for the machine. */
   async #query({ gpu, event }: { readonly gpu: Gpu; readonly event: SimEvent }): Promise<void> {
     const isDone = (): boolean => event.recording?.done !== false;
-    const turns = async (): Promise<void> => {
-      for (let turn = 0; turn < turnsPerQuery && !isDone(); turn++) await setImmediate();
-    };
-    if (!isDone()) await this.#moving(turns());
+    if (!isDone()) await this.#moving(turns(turnsPerQuery, isDone));
     if (!isDone()) throw new CallError(cuda.notReady, 'not done');
     await this.#moving(gpu.reached(event));
   }
@@ -311,11 +344,16 @@ export class Session {
       let at = 48;
       for (const { name, bytes } of kernel.params) {
         launcher.setBytes(name, tail.subarray(at, at + bytes));
+        for (let word = at; word + 8 <= at + bytes; word += 8) {
+          const memory = this.#memories.get(tail.readUInt32LE(word + 4));
+          if (memory !== undefined) memory.isReached = true;
+        }
         at += bytes;
       }
       this.#enqueue(call, stream, nodeKinds.kernel, (on) => launcher.launch(on));
     },
-    malloc: ({ device, words: [bytes = 0] }) => (bytes === 0 ? 0 : this.#allocate(device, bytes)),
+    malloc: ({ device, words: [bytes = 0, of = 0] }) =>
+      bytes === 0 ? 0 : this.#allocate(device, bytes, ([undefined, 'host', 'managed'] as const)[of]),
     free: async ({ words: [address = 0] }) => {
       const found = this.#memoryOf(address);
       this.#memories.delete(upper(address));
@@ -352,9 +390,14 @@ export class Session {
         words: [to = 0, from = 0, bytes = 0, stream = 0, how = 0],
       } = call;
       const [waits, kind] = [(how & 1) !== 0, how >> 1];
-      const isIn = (address: number): boolean => this.#memories.has(upper(address));
+      const isIn = (address: number): boolean => {
+        const memory = this.#memories.get(upper(address));
+        return memory !== undefined && (memory.of !== 'host' || memory.isReached === true);
+      };
+      const [toDevice, fromDevice] = [isIn(to), isIn(from)];
       // 1: to a device, 2: from one, 3: between two, 0: neither, 4: see where the addresses lie.
-      const [toDevice, fromDevice] = kind === 4 ? [isIn(to), isIn(from)] : [(kind & 1) !== 0, kind >= 2];
+      if (kind !== 4 && (((kind & 1) !== 0 && !toDevice) || (kind >= 2 && !fromDevice)))
+        throw new CallError(cuda.invalid, 'the address is no device’s');
       const enqueue = (work: Work): void => this.#enqueue(call, stream, nodeKinds.copy, work);
       if (toDevice && fromDevice) enqueue((on) => on.copy(to, from, bytes));
       else if (toDevice) {
@@ -368,8 +411,11 @@ export class Session {
       } else if (fromDevice)
         enqueue((on) => on.copyOutLater(from, bytes, (brought) => process.write(to, brought)));
       else enqueue((on) => on.reached(() => process.write(to, process.read(from, bytes))));
-      if (waits && !(toDevice && fromDevice))
+      const isHost = (address: number): boolean =>
+        (this.#memories.get(upper(address)) ?? { of: 'host' }).of === 'host';
+      if (waits && (isHost(to) || isHost(from)))
         await this.#moving(this.#streamOf(device, stream).synchronize());
+      await this.#moving(this.#streamOf(device, stream).synchronize());
     },
     peerCopy: async ({ device, words: [to = 0, from = 0, bytes = 0, there = 0, here = 0] }) => {
       const both = (): Promise<unknown> =>
@@ -387,7 +433,9 @@ export class Session {
     },
     where: ({ words: [address = 0] }) => {
       const found = this.#memories.get(upper(address));
-      return found !== undefined && address % 2 ** 32 < found.bytes ? found.rank + 1 : 0;
+      if (found === undefined || address % 2 ** 32 >= found.bytes) return 0;
+      // The kinds of memory, as CUDA numbers them.
+      return found.rank + 1 + 2 ** 32 * { host: 1, device: 2, managed: 3 }[found.of ?? 'device'];
     },
     stream: ({ device, words: [flags = 0] }) => {
       this.#streams.set(this.#next, this.#gpu(device));

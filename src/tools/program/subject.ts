@@ -82,6 +82,7 @@ export function programSubject(
       process.off('exit', kill);
       kill();
       server.close();
+      session.close();
       for (let rank = 0; rank < gpus; rank++) await machine.device(rank).dispose();
       room.close();
     }

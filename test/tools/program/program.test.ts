@@ -83,9 +83,16 @@ describe('a CUDA program', needing('nvcc'), () => {
     expect(status).toBe(1);
   });
 
+  test('waits for a kernel without a call, as the kernel waits for it: both see the other’s memory', () => {
+    const { status, stdout } = check('mapped');
+    expect(stdout).toContain('managed 8\n');
+    expect(stdout).toContain('4 schedules: no finding');
+    expect(status).toBe(0);
+  });
+
   test('calls what is not there: it is refused, and named once', () => {
-    const { status, stdout } = check('managed');
-    expect(stdout).toContain('cudaErrorNotSupported\nheddle: not simulated: cudaMallocManaged, once\n');
+    const { status, stdout } = check('array');
+    expect(stdout).toContain('cudaErrorNotSupported\nheddle: not simulated: cudaMallocArray, once\n');
     expect(status).toBe(1);
   });
 

@@ -132,6 +132,29 @@ static int reuse(int misses) {
   return cudaGetLastError() == cudaSuccess ? 0 : 1;
 }
 
+__global__ void answer(volatile int *mapped, int *managed) {
+  while (mapped[0] == 0) {}
+  *managed += 1;
+  __threadfence_system();
+  mapped[1] = 1;
+}
+
+// The kernel waits for the host, and the host for the kernel, without a call.
+static int mapped() {
+  int *mapped, *managed;
+  cudaHostAlloc(&mapped, 2 * sizeof(int), cudaHostAllocMapped);
+  cudaMallocManaged(&managed, sizeof(int));
+  mapped[0] = mapped[1] = 0;
+  *managed = 7;
+  answer<<<1, 1>>>(mapped, managed);
+  __atomic_store_n(mapped, 1, __ATOMIC_RELEASE);
+  while (__atomic_load_n(mapped + 1, __ATOMIC_ACQUIRE) == 0) {}
+  printf("managed %d\n", *managed);
+  cudaFreeHost(mapped);
+  cudaFree(managed);
+  return cudaGetLastError() == cudaSuccess ? 0 : 1;
+}
+
 int main(int argc, char **argv) {
   const char *name = argc > 1 ? argv[1] : "";
   if (!strcmp(name, "clean")) return one(1);
@@ -140,10 +163,11 @@ int main(int argc, char **argv) {
   if (!strcmp(name, "graph")) return graph(misses);
   if (!strcmp(name, "pool")) return pool(misses);
   if (!strcmp(name, "reuse")) return reuse(misses);
-  if (!strcmp(name, "managed")) {
-    int *at;
-    cudaError_t error = cudaMallocManaged(&at, BYTES);
-    printf("%s\n", cudaGetErrorName(error));
+  if (!strcmp(name, "mapped")) return mapped();
+  if (!strcmp(name, "array")) {
+    cudaArray_t array;
+    cudaChannelFormatDesc form = {32, 0, 0, 0, cudaChannelFormatKindSigned};
+    printf("%s\n", cudaGetErrorName(cudaMallocArray(&array, &form, N)));
     return 0;
   }
   if (!strcmp(name, "sleeps")) return cudaFree(NULL), puts("asleep"), fflush(stdout), sleep(600), 0;
