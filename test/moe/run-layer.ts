@@ -45,11 +45,16 @@ export async function runLayer(
 }
 
 /** The weights of a model's first layer, which has no shared expert, from its files. */
-export async function routedFromFiles(folder: string, world: World, stream: Stream) {
+export async function routedFromFiles(
+  folder: string,
+  world: World,
+  stream: Stream,
+  mxfp4: 'keep' | 'bf16' = 'bf16',
+) {
   const files = await ModelFiles.open(folder);
   const which = { layer: 0 };
   return {
-    experts: await files.loadExperts(world, stream, which),
+    experts: await files.loadExperts(world, stream, { ...which, mxfp4 }),
     router: await files.loadRouter(world, stream, which),
   };
 }

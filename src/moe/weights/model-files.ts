@@ -2,6 +2,7 @@
 import { join } from 'node:path';
 import {
   ArgumentError,
+  oneOf,
   requireFunction,
   requireInteger,
   requireMembers,
@@ -13,16 +14,7 @@ import {
 } from '../../base/errors.js';
 import { type Device, requireDevice, requireStream, type Stream } from '../../gpu/index.js';
 import type { MlpWeights } from '../experts/products.js';
-import {
-  bitsOf,
-  clampedSwiglu,
-  type Dtype,
-  expertsOf,
-  limits,
-  mxfp4Block,
-  scaleBlock,
-} from '../layer/index.js';
-import { bytesOf } from '../rounds/tensor.js';
+import { clampedSwiglu, type Dtype, expertsOf, limits, mxfp4Block, scaleBlock } from '../layer/index.js';
 import type { RouterWeights } from '../router/index.js';
 import { configOf, type Located, type OpenFiles, openFiles, type Places, placesOf } from './folder.js';
 import { type LoadProgress, load, type Part, type Wanted, whole } from './load.js';
@@ -42,11 +34,15 @@ export interface ModelLayer {
 export interface LoadOptions {
   /** One of `layers`, by its number. */
   readonly layer: number;
+  /** Keeps experts that are published in MXFP4 so, or makes them bf16, four times the memory (default). */
+  readonly mxfp4?: 'keep' | 'bf16';
   /** Called after each chunk, of 32 MiB at most. */
   readonly onProgress?: (progress: LoadProgress) => void;
 }
 
-const loadOptions: Table<LoadOptions> = { layer: true, onProgress: requireFunction };
+const loadOptions: Table<LoadOptions> = {
+  ...{ layer: true, mxfp4: oneOf(['keep', 'bf16']), onProgress: requireFunction },
+};
 
 /** The memory of all that was loaded goes back with `free`. */
 export interface LoadedMlp extends MlpWeights {
@@ -96,7 +92,7 @@ export class ModelFiles {
     return new ModelFiles(folder, await placesOf(folder));
   }
 
-  /** The experts of a rank: with their scales where they are e4m3; where they are MXFP4, as bf16, with their biases and activation. */
+  /** The experts of a rank: with their scales where they are e4m3; where they are published in MXFP4, as that or as bf16, with their biases and activation. */
   async loadExperts(world: Destination, stream: Stream, options: LoadOptions): Promise<LoadedMlp> {
     const names = this.#begin(world, stream, options);
     const ranks = requireInteger('world.ranks', world.ranks, 1, limits.worldRanks);
@@ -104,7 +100,8 @@ export class ModelFiles {
     const { experts, prefix } = names;
     if (experts === 'mxfp4') {
       await requireClamp(this.folder);
-      const wanted = (files: OpenFiles) => wantedMxfp4(files, `${prefix}experts.`, { ranks, rank });
+      const how = { ranks, rank, keep: options.mxfp4 === 'keep' };
+      const wanted = (files: OpenFiles) => wantedMxfp4(files, `${prefix}experts.`, how);
       return { ...(await this.#load(world, stream, options, wanted)), activation: 'clamped-swiglu' };
     }
     if (typeof experts !== 'number')
@@ -279,7 +276,7 @@ async function requireClamp(folder: string): Promise<void> {
 async function wantedMxfp4(
   files: OpenFiles,
   stem: string,
-  { ranks, rank }: { readonly ranks: number; readonly rank: number },
+  { ranks, rank, keep }: { readonly ranks: number; readonly rank: number; readonly keep: boolean },
 ) {
   const blocks = await files.find(`${stem}gate_up_proj_blocks`);
   const { shape, dtype, name } = blocks.tensor;
@@ -307,16 +304,46 @@ async function wantedMxfp4(
     scales: await own(`${end}_scales`, 'U8', [rows, columns / mxfp4Block]),
     turns,
   });
-  const bias = await own('gate_up_proj_bias', 'BF16', [both]);
-  const bytes = bias.bytes / count;
-  return {
+  /** The parts of experts one by one, each of which is put in another order. */
+  const byExpert = (all: Part): Part[] =>
+    Array.from({ length: count }, (_, e) => {
+      const bytes = all.bytes / count;
+      return { ...all, from: all.from + e * bytes, bytes };
+    });
+  const kept = async (
+    end: string,
+    rows: number,
+    columns: number,
+    order: (rowBytes: number) => (bytes: Uint8Array) => Uint8Array,
+  ) => {
+    const stride = columns / mxfp4Block;
+    const numbers = await own(`${end}_blocks`, 'U8', [rows, stride, 16]);
+    const scales = await own(`${end}_scales`, 'U8', [rows, stride]);
+    const dtype = 'u8' as const;
+    return [
+      { dtype, shape: [count, rows, columns / 2], parts: byExpert(numbers), order: order(columns / 2) },
+      {
+        ...{ dtype, shape: [count, stride, rows], parts: byExpert(scales) },
+        order: (bytes: Uint8Array) => turned(order(stride)(bytes), stride),
+      },
+    ] as const;
+  };
+  const stored = async () => {
+    const [gateUp, gateUpScales] = await kept('gate_up_proj', both, hidden, gatesFirst);
+    const [down, downScales] = await kept('down_proj', hidden, inner, () => (bytes) => bytes);
+    return { gateUp, gateUpScales, down, downScales };
+  };
+  const widened = async () => ({
     gateUp: await matrices('gate_up_proj', both, hidden, 2),
     down: await matrices('down_proj', hidden, inner, 1),
+  });
+  return {
+    ...(keep ? await stored() : await widened()),
     gateUpBias: {
       dtype: 'bf16',
       shape: [count, both],
-      parts: Array.from({ length: count }, (_, e) => ({ ...bias, from: bias.from + e * bytes, bytes })),
-      order: gatesFirst,
+      parts: byExpert(await own('gate_up_proj_bias', 'BF16', [both])),
+      order: gatesFirst(2),
     },
     downBias: {
       dtype: 'bf16',
@@ -326,12 +353,24 @@ async function wantedMxfp4(
   } satisfies Record<string, Wanted>;
 }
 
-/** Reorders elements of bf16: the first, the third … and then the others. */
-function gatesFirst(bytes: Uint8Array): Uint8Array {
-  const bits = bitsOf('bf16', bytes);
-  const half = bits.length / 2;
-  return bytesOf(bits.map((_, i) => bits[i < half ? 2 * i : 2 * (i - half) + 1]!));
-}
+/** Reorders rows of so many bytes: the first, the third … and then the others. */
+const gatesFirst =
+  (rowBytes: number) =>
+  (bytes: Uint8Array): Uint8Array => {
+    const made = new Uint8Array(bytes.length);
+    const rows = bytes.length / rowBytes;
+    for (let row = 0; row < rows; row++) {
+      const place = (row % 2) * (rows / 2) + Math.floor(row / 2);
+      made.set(bytes.subarray(row * rowBytes, (row + 1) * rowBytes), place * rowBytes);
+    }
+    return made;
+  };
+
+/** Rows of so many bytes as columns. */
+const turned = (bytes: Uint8Array, columns: number): Uint8Array => {
+  const rows = bytes.length / columns;
+  return bytes.map((_, i) => bytes[(i % rows) * columns + Math.floor(i / rows)]!);
+};
 
 /** Requires a stored tensor of one of these types and of this shape (`why`); returns its type's name here. */
 function requireStored<T extends StoredType>(

@@ -111,6 +111,41 @@ it.each([0, 1])('the experts of rank %i of 2 are bf16, gates first, with biases'
   });
 });
 
+test('experts that are kept in MXFP4 give what those of bf16 do, and nothing else is on the GPU', async () => {
+  const files = await ModelFiles.open(folderWith(sharded(model)));
+  const layer: Layer = {
+    ...shapeOfRounds({ ranks: 2, experts, topK: 3, maxTokens: 4, hidden, dtype: 'bf16' }),
+    ...{ weights: true, counts: false },
+  };
+  const received = reference.dispatch(layer, makeSources(layer, 4, 3), 1);
+  const { first, count } = expertsOf({ experts, ranks: 2 }, 1);
+  await onGpu(async ({ device }, live) => {
+    const stream = device.createStream();
+    const place = { device, rank: 1, ranks: 2 };
+    const weights = await files.loadExperts(place, stream, { layer: 0, mxfp4: 'keep' });
+    expect(weights).toMatchObject({
+      gateUp: { dtype: 'u8', shape: [count, 2 * inner, hidden / 2] },
+      gateUpScales: { dtype: 'u8', shape: [count, hidden / 32, 2 * inner] },
+      down: { dtype: 'u8', shape: [count, hidden, inner / 2] },
+      downScales: { dtype: 'u8', shape: [count, inner / 32, hidden] },
+    });
+    expect(live()).toBe(6);
+    const of = {
+      world: { device, rank: 1 },
+      shape: layer,
+      received: placeReceived(device, stream, layer, received),
+    };
+    const plan = await ExpertsPlan.create(of);
+    const mlp = await ExpertsMlp.create(of, plan, weights);
+    plan.plan(of.received, stream);
+    mlp.run(of.received, stream);
+    const actual = await readBits(of.received.output, stream);
+    const own = matricesOf(model, first, count);
+    const { different, first: where } = compareMlp(layer, 1, received, own, 2 * 4 * 3, actual);
+    expect(different, where ?? '').toBe(0);
+  });
+});
+
 test('a rank beyond the last expert gets none, of the right size', async () => {
   const files = await ModelFiles.open(folderWith(sharded(layerOf(1))));
   await onGpu(async ({ device }) => {

@@ -1,7 +1,7 @@
 /**
  * Writes a layer of gpt-oss as it is published, with weights from a seed, what its ranks bring, and what they get when they load it, as
  * files for test/on-gpus/gpt_oss.py:
- * node gpt-oss-files.js FOLDER [cuda|sim]
+ * node gpt-oss-files.js FOLDER [cuda|sim] [keep|bf16]
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -12,7 +12,7 @@ import { randomBytes, randomElements } from '../../../src/verify/testing/index.j
 import { routedFromFiles } from '../../moe/run-layer.js';
 import { type StoredModel, safetensors, stored } from '../../moe/weights/stored.js';
 
-const [folder = 'gpt-oss', device = 'cuda'] = process.argv.slice(2);
+const [folder = 'gpt-oss', device = 'cuda', mxfp4 = 'bf16'] = process.argv.slice(2);
 const [experts, hidden, inner] = [16, 192, 320];
 const model: MoeModel = { ...profiles.gpt_oss_120b, experts, hidden, inner };
 const tokens = [24, 40];
@@ -43,7 +43,7 @@ writeFileSync(join(folder, 'model.safetensors'), safetensors(tensors));
 writeFileSync(join(folder, 'model.json'), JSON.stringify({ ...model, tokens }));
 await World.local({ ranks: 2, device: device === 'sim' ? 'sim' : 'cuda' }, async (world) => {
   const stream = world.device.createStream();
-  const weights = await routedFromFiles(folder, world, stream);
+  const weights = await routedFromFiles(folder, world, stream, mxfp4 === 'keep' ? mxfp4 : 'bf16');
   const layer = await MoeLayer.create(world, { model, maxTokens: 40, ...weights });
   const shape = [tokens[world.rank]!, hidden];
   const rows = randomElements('bf16', count(shape), 10 + world.rank);
