@@ -16,7 +16,7 @@ const ceilings = {
   lang: 11_050,
   gpu: 21_080,
   net: 11_310,
-  moe: 19_310,
+  moe: 19_350,
   verify: 7_070,
   tools: 10_140,
   cli: 2_900,
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_030 },
+  { name: 'src', files: sources('src'), ceiling: 84_070 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_760 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_130 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_170 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 34_050 },
+  ...{ name: 'docs and README', ceiling: 34_060 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
