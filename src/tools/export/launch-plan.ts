@@ -75,7 +75,6 @@ export type PlannedWire = ReturnType<typeof wireOf>;
 export type PlacedTensor = ReturnType<typeof placeOf>;
 
 export type PlannedLaunch = ReturnType<typeof launchOf>;
-export type LaunchParameter = PlannedLaunch['parameters'][number];
 
 export interface Exported {
   readonly plan: LaunchPlan;
