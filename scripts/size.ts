@@ -40,7 +40,7 @@ const parts: readonly Part[] = [
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_170 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 34_060 },
+  ...{ name: 'docs and README', ceiling: 33_890 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
