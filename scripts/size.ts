@@ -15,7 +15,7 @@ const ceilings = {
   base: 1_100,
   lang: 11_050,
   gpu: 21_080,
-  net: 11_310,
+  net: 11_360,
   moe: 19_350,
   verify: 7_070,
   tools: 10_140,
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_070 },
+  { name: 'src', files: sources('src'), ceiling: 84_120 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_760 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_170 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_190 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 33_890 },
+  ...{ name: 'docs and README', ceiling: 34_040 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
