@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .errors import HeddleError, RankLostError
 
+_Allocate = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t)
 _Gather = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
@@ -33,7 +34,7 @@ _HEAD, _TEXT = 12, 12
 def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(str(Path(__file__).parent / "libheddle_player.so"))
     pointer, u32 = ctypes.c_void_p, ctypes.c_uint32
-    library.heddle_player_create.argtypes = [pointer, pointer, ctypes.c_size_t, ctypes.POINTER(_Host)]
+    library.heddle_player_create.argtypes = [pointer, pointer, ctypes.c_size_t, ctypes.POINTER(_Host), _Allocate]
     library.heddle_player_address.argtypes = [pointer, u32]
     library.heddle_player_address.restype = ctypes.c_uint64
     library.heddle_player_wire.argtypes = [pointer]
@@ -48,10 +49,16 @@ def _library() -> ctypes.CDLL:
 
 
 class Player:
-    """A rank of a shape. Every rank of the group makes one at the same time."""
+    """A rank of a shape. Every rank of the group makes one at the same time. allocate: gives the address of memory that only this rank reaches."""
 
     def __init__(
-        self, file: Path, rank: int, device: int, all_gather: Callable[[bytes], List[bytes]], limit_ms: int = 10_000
+        self,
+        file: Path,
+        rank: int,
+        device: int,
+        all_gather: Callable[[bytes], List[bytes]],
+        limit_ms: int = 10_000,
+        allocate: Optional[Callable[[int], int]] = None,
     ) -> None:
         with open(file, "rb") as opened:
             # Written pages are this process's own; nothing is written.
@@ -73,11 +80,21 @@ class Player:
                 failed.append(error)
                 return 1
 
+        def own(_: None, size: int) -> int:
+            try:
+                assert allocate is not None
+                return allocate(size)
+            except BaseException as error:
+                failed.append(error)
+                return 0
+
+        #: The driver's own memory where nothing allocates.
+        allocating = _Allocate(0) if allocate is None else _Allocate(own)
         self._shape = (ctypes.c_char * len(self._bytes)).from_buffer(self._bytes)
         self._handle = ctypes.c_void_p()
         host = _Host(rank, device, 1000 * limit_ms, _Gather(gather), None)
         wrong = self._library.heddle_player_create(
-            ctypes.byref(self._handle), ctypes.addressof(self._shape), len(self._bytes), ctypes.byref(host)
+            ctypes.byref(self._handle), ctypes.addressof(self._shape), len(self._bytes), ctypes.byref(host), allocating
         )
         if failed:
             raise failed[0]

@@ -1,7 +1,7 @@
 """Buffers: the windows, memory and kernels that all layers of a model share on a rank."""
 
 import ctypes
-from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -74,7 +74,14 @@ class Buffers:
                 code, _, message = said.decode().partition(" ")
                 raise HeddleError(code, message if rank == self.rank else f"rank {rank}: {message}")
         assert file is not None
-        self._player = Player(file, self.rank, ordinal, all_gather, wait_ms)
+        _alive.add(self)
+        self._own: List[torch.Tensor] = []
+
+        def allocate(size: int) -> int:
+            self._own.append(torch.empty(size, dtype=torch.uint8, device=self.device))
+            return self._own[-1].data_ptr()
+
+        self._player = Player(file, self.rank, ordinal, all_gather, wait_ms, allocate)
         description = self._player.description
         self._proxy: Optional[Proxy] = None
         if "wire" in description:
@@ -97,7 +104,7 @@ class Buffers:
         self.planned: Dict[str, torch.Tensor] = {
             name: self._tensor(view) for name, view in description["planned"].items()
         }
-        #: Bytes of this rank's memory by purpose. torch's allocator does not count them.
+        #: Bytes of this rank's memory by purpose. torch's allocator gives and counts all but windows, which other ranks map.
         self.memory: Dict[str, int] = {of["name"]: of["bytes"] for of in description["memory"]}
         #: The set for gradients of router weights.
         self.gradients: Optional[Buffers] = None
@@ -175,7 +182,8 @@ class Buffers:
         if self._proxy is not None:
             self._proxy.stop()
         self._player.destroy()
-        self.received, self.planned = {}, {}
+        self.received, self.planned, self._own = {}, {}, []
+        _alive.discard(self)
         if self.gradients is not None:
             self.gradients.destroy()
 
@@ -204,6 +212,10 @@ class Buffers:
             return torch.empty(view["shape"], dtype=dtypes[view["dtype"]], device=self.device)
         address = self._player.address(view["memory"]) + view["offset"]
         return _wrap(address, view["bytes"], self.device).view(dtypes[view["dtype"]]).view(view["shape"])
+
+
+#: Those that are not destroyed. Graphs may name their memory when nothing of Python's does.
+_alive: Set[Buffers] = set()
 
 
 class Round:

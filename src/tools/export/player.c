@@ -216,6 +216,7 @@ struct heddle_player {
   struct heddle_driver cuda;
   const struct heddle_shape *shape;
   struct heddle_host host;
+  heddle_allocate_own *allocate;
   int device;
   /* No other way would do, on any rank. */
   int hopeless;
@@ -382,7 +383,11 @@ static const char *heddle_prepare(heddle_player *h) {
   HEDDLE_TRY(cuStreamCreate, (&h->stream, non_blocking));
   wrong = heddle_make_wire(h);
   if (wrong != NULL) return wrong;
-  for (int b = 0; b < HEDDLE_COUNT(buffers); b++) HEDDLE_TRY(cuMemAlloc, (&h->buffers[b], heddle_buffers(h)[b]));
+  for (int b = 0; b < HEDDLE_COUNT(buffers); b++) {
+    if (h->allocate == NULL) HEDDLE_TRY(cuMemAlloc, (&h->buffers[b], heddle_buffers(h)[b]));
+    else h->buffers[b] = h->allocate(h->host.context, heddle_buffers(h)[b]);
+    if (h->buffers[b] == 0) return heddle_say("the host has no %lu bytes for a rank", (unsigned long)heddle_buffers(h)[b]);
+  }
   for (int k = 0; k < HEDDLE_COUNT(kernels); k++) {
     const uint64_t image = heddle_images(h)[k * HEDDLE_COUNT(architectures) + chosen];
     HEDDLE_TRY(cuModuleLoadData, (&h->modules[k], heddle_string(h, image)));
@@ -665,11 +670,13 @@ static const char *heddle_open(heddle_player *h, const void *shape, size_t bytes
   return NULL;
 }
 
-const char *heddle_player_create(heddle_player **made, const void *shape, size_t bytes, const struct heddle_host *host) {
+const char *heddle_player_create(heddle_player **made, const void *shape, size_t bytes, const struct heddle_host *host,
+                                 heddle_allocate_own *allocate) {
   *made = NULL;
   heddle_player *h = (heddle_player *)calloc(1, sizeof *h);
   if (h == NULL) return heddle_say("there is no memory for a rank");
   h->host = *host;
+  h->allocate = allocate;
   const char *wrong = heddle_open(h, shape, bytes);
   if (wrong == NULL) {
     /* A rank that cannot go on tells the others, too. */
@@ -818,7 +825,7 @@ void heddle_player_destroy(heddle_player *h) {
     h->cuda.cuCtxSynchronize();
     heddle_release_windows(h);
     for (int b = 0; b < HEDDLE_COUNT(buffers); b++)
-      if (h->buffers[b] != 0) h->cuda.cuMemFree(h->buffers[b]);
+      if (h->allocate == NULL && h->buffers[b] != 0) h->cuda.cuMemFree(h->buffers[b]);
     if (h->wire_address != 0) h->cuda.cuMemHostUnregister(h->wire);
     for (int k = 0; k < HEDDLE_COUNT(kernels); k++)
       if (h->modules[k] != NULL) h->cuda.cuModuleUnload(h->modules[k]);

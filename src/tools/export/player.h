@@ -31,8 +31,14 @@ struct heddle_lost {
 };
 #endif
 
-/* Makes a rank, together with all others. The shape stays where it is as long as the rank lives, at a multiple of 8. */
-const char *heddle_player_create(heddle_player **made, const void *shape, size_t bytes, const struct heddle_host *);
+/* Memory of the GPU for the rank alone, which stays until the rank is destroyed; 0 where there is none. */
+typedef uint64_t heddle_allocate_own(void *context, size_t bytes);
+/*
+ * Makes a rank, together with all others. The shape stays where it is as long as the rank lives, at a multiple of 8. `allocate` gives the memory that no
+ * other rank reaches; where it is NULL that is the driver's.
+ */
+const char *heddle_player_create(heddle_player **made, const void *shape, size_t bytes, const struct heddle_host *,
+                                 heddle_allocate_own *allocate);
 /* The address of the rank's own memory: windows first, then buffers, in the order of the plan; last the wire, as the host has it. */
 uint64_t heddle_player_address(const heddle_player *, uint32_t memory);
 /* The file of the memory that networks reach, which a proxy maps; -1 where none does. The player closes it. */

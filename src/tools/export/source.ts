@@ -70,7 +70,7 @@ const char *heddle_create(heddle_rank **made, const struct heddle_host *host) {
   *made = NULL;
   heddle_rank *rank = (heddle_rank *)calloc(1, sizeof *rank);
   if (rank == NULL) return heddle_say("there is no memory for a rank");
-  const char *wrong = heddle_player_create(&rank->player, heddle_words, sizeof heddle_words, host);
+  const char *wrong = heddle_player_create(&rank->player, heddle_words, sizeof heddle_words, host, NULL);
   if (wrong != NULL) {
     free(rank);
     return wrong;
