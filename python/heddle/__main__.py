@@ -9,7 +9,7 @@ from typing import List, get_args
 
 from . import _cache
 from ._shape import VERSION, Shape
-from .errors import HeddleError
+from .errors import HeddleError, UnavailableError
 
 
 def main(words: List[str]) -> int:
@@ -34,6 +34,9 @@ def main(words: List[str]) -> int:
 
             from ._verify import verify
 
+            if device_count() < (given["ranks"] or 1):
+                what = f"torch sees {device_count()} GPUs here, and a layer runs on {given['ranks'] or 'at least 1'}"
+                raise UnavailableError(what, "Compare nvidia-smi, and torch.version.cuda, which a torch for CPUs lacks")
             return 0 if verify(given["ranks"] or device_count()) else 1
         print(_cache.compiled(Shape(**given)))
         return 0

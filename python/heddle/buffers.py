@@ -74,7 +74,6 @@ class Buffers:
                 code, _, message = said.decode().partition(" ")
                 raise HeddleError(code, message if rank == self.rank else f"rank {rank}: {message}")
         assert file is not None
-        _alive.add(self)
         self._own: List[torch.Tensor] = []
 
         def allocate(size: int) -> int:
@@ -82,6 +81,7 @@ class Buffers:
             return self._own[-1].data_ptr()
 
         self._player = Player(file, self.rank, ordinal, all_gather, wait_ms, allocate)
+        _alive.add(self)
         description = self._player.description
         self._proxy: Optional[Proxy] = None
         if "wire" in description:
