@@ -11,8 +11,7 @@ export async function execute(
   mode: 'fast' | 'checked',
   memory: Readonly<Record<string, ArrayBufferView>> = {},
 ) {
-  const { machine, ranks } = machineOf({ ranks: 1, mode });
-  const rank = ranks[0]!;
+  const { machine, rank } = machineOf({ ranks: 1, mode });
   type Memory = ReturnType<typeof rank.device.allocate>;
   const [out, floats] = [program.out, program.floats].map(({ length }, i) =>
     rank.device.allocate(Math.max(1, length) * 4, i === 0 ? 'out' : 'floats'),

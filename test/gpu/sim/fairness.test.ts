@@ -218,8 +218,7 @@ it('a kernel that polls in a loop hears from a host that had found nothing to do
   });
   for (let seed = 0; seed < seeds; seed++) {
     const schedule = seed % 2 === 0 ? 'random' : 'priority';
-    const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked', schedule, seed: `${seed}` });
-    const [rank] = ranks as [Rank];
+    const { machine, rank } = machineOf({ ranks: 1, mode: 'checked', schedule, seed: `${seed}` });
     const { host, address } = rank.device.allocateMapped(8, 'words');
     const end = machine.startHost(0, {
       name: 'answers',

@@ -12,8 +12,7 @@ async function found(
   args: (rank: Rank) => Arguments,
   shape: { grid?: number; block?: number } = { block: 1 },
 ): Promise<readonly Finding[]> {
-  const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked', configuration: 'alone', seed: '11' });
-  const rank = ranks[0]!;
+  const { machine, rank } = machineOf({ ranks: 1, mode: 'checked', configuration: 'alone', seed: '11' });
   await launch(rank, kernel.ir(), shape, args(rank));
   await rank.stream.synchronize();
   return machine.findings;
@@ -170,8 +169,7 @@ describe('an access out of bounds', () => {
   });
 
   it('is found after the memory was freed', async () => {
-    const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked' });
-    const rank = ranks[0]!;
+    const { machine, rank } = machineOf({ ranks: 1, mode: 'checked' });
     const input = words(rank, 4);
     await rank.stream.synchronize();
     await launch(rank, copy.ir(), { block: 1 }, { to: out(rank), from: input, at: 0 });
@@ -241,8 +239,7 @@ describe('a read of memory that nobody wrote', () => {
   });
 
   it('follows copies, and is over once something was written', async () => {
-    const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked' });
-    const rank = ranks[0]!;
+    const { machine, rank } = machineOf({ ranks: 1, mode: 'checked' });
     const from = rank.device.allocate(16, 'scratch');
     const moved = rank.device.allocate(16, 'moved');
     rank.stream.fill(from.address, 8, 1);
@@ -268,8 +265,7 @@ describe('a read of memory that nobody wrote', () => {
     );
     const findings: (readonly Finding[])[] = [];
     for (const poisoned of [false, true]) {
-      const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked' });
-      const rank = ranks[0]!;
+      const { machine, rank } = machineOf({ ranks: 1, mode: 'checked' });
       const window = rank.device.allocateWindow(Parts.bytes, 'window');
       if (poisoned) window.poison(Parts.fields[1]!.offset, 32);
       const win = { rank: 0, bases: [window.address], bytes: Parts.bytes };
@@ -315,8 +311,7 @@ describe('divergence', () => {
       if (g.threadIdx.x < 16) g.store(to, g.warp.ballot(true), { order: 'relaxed', scope: 'gpu' });
       g.barrier();
     });
-    const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked' });
-    const rank = ranks[0]!;
+    const { machine, rank } = machineOf({ ranks: 1, mode: 'checked' });
     const to = rank.device.allocate(4, 'output');
     await launch(rank, lanes.ir(), { block: 32 }, { to });
     expect([...new Uint32Array(await download(rank, to))]).toEqual([0xffff]);

@@ -8,13 +8,14 @@ export interface Rank {
   readonly stream: Stream;
 }
 
-export function machineOf(options: MachineOptions): { machine: SimMachine; ranks: Rank[] } {
+/** A machine, its ranks, and the first of them. */
+export function machineOf(options: MachineOptions): { machine: SimMachine; ranks: Rank[]; rank: Rank } {
   const machine = SimMachine.create(options);
   const ranks = Array.from({ length: options.ranks }, (_, rank) => {
     const device = machine.device(rank);
     return { rank, device, stream: device.createStream() };
   });
-  return { machine, ranks };
+  return { machine, ranks, rank: ranks[0]! };
 }
 
 export function upload(to: Rank, data: ArrayBufferView, purpose = 'input'): Memory {

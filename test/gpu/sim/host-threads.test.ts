@@ -144,8 +144,7 @@ describe('threads of hosts in a machine', () => {
     );
     const seen = new Set<string>();
     for (let seed = 0; seed < 200; seed++) {
-      const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked', seed: `${seed}` });
-      const rank = ranks[0]!;
+      const { machine, rank } = machineOf({ ranks: 1, mode: 'checked', seed: `${seed}` });
       const memory = rank.device.allocateMapped(12, 'words');
       let looked = -1;
       const end = machine.startHost(0, {

@@ -36,8 +36,7 @@ async function talk(options: Asking): Promise<{ answers: Set<number>; findings: 
   const answers = new Set<number>();
   const findings: Finding[] = [];
   for (let seed = 0; seed < 20; seed++) {
-    const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked', seed: `${seed}` });
-    const rank = ranks[0]!;
+    const { machine, rank } = machineOf({ ranks: 1, mode: 'checked', seed: `${seed}` });
     const mapped = rank.device.allocateMapped(64, 'mailbox');
     await launch(
       rank,

@@ -55,8 +55,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
         g.print();
       }
     });
-    const { ranks } = machineOf({ ranks: 1, mode, print: (line) => lines.push(line) });
-    const [rank] = ranks as [Rank];
+    const { rank } = machineOf({ ranks: 1, mode, print: (line) => lines.push(line) });
     await launch(rank, talks.ir(), { block: 2 }, { out: rank.device.allocate(8, 'out') });
     await rank.stream.synchronize();
     expect(lines).toEqual([

@@ -37,16 +37,14 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
   }
 
   it('a stream does one thing after the other', async () => {
-    const { ranks } = machineOf({ ranks: 1, mode });
-    const rank = ranks[0]!;
+    const { rank } = machineOf({ ranks: 1, mode });
     const log = zeroed(rank, 8, 'log');
     for (const value of [3, 1, 2]) await launch(rank, append.ir(), one, { log, value });
     expect(await logOf(rank, log)).toEqual([3, 1, 2]);
   });
 
   it('an event holds another stream back until it was recorded', async () => {
-    const { machine, ranks } = machineOf({ ranks: 1, mode, seed: '5' });
-    const rank = ranks[0]!;
+    const { machine, rank } = machineOf({ ranks: 1, mode, seed: '5' });
     const other = rank.device.createStream();
     const [start, middle] = [rank.device.createEvent(), rank.device.createEvent()];
     const log = zeroed(rank, 8, 'log');
@@ -64,8 +62,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
   });
 
   it('two streams of one rank run at the same time', async () => {
-    const { ranks } = machineOf({ ranks: 1, mode });
-    const rank = ranks[0]!;
+    const { rank } = machineOf({ ranks: 1, mode });
     const other = rank.device.createStream();
     const log = zeroed(rank, 8, 'log');
     const flag = zeroed(rank, 1, 'flag');
@@ -79,8 +76,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
   });
 
   it('a graph replays what was captured, with the parameters of that time', async () => {
-    const { ranks } = machineOf({ ranks: 2, mode });
-    const rank = ranks[0]!;
+    const { ranks, rank } = machineOf({ ranks: 2, mode });
     const log = zeroed(rank, 16, 'log');
     const program = await rank.device.load(append.ir());
     const launcher = program.launcher({ grid: 1, block: 1, rank: 0 });
@@ -103,8 +99,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
   });
 
   it('what a graph cannot hold is refused while capturing', () => {
-    const { ranks } = machineOf({ ranks: 1, mode });
-    const rank = ranks[0]!;
+    const { rank } = machineOf({ ranks: 1, mode });
     expect(() => rank.stream.endCapture()).toThrow(/beginCapture/);
     rank.stream.beginCapture();
     expect(() => rank.stream.synchronize()).toThrow(/cannot be captured/);
@@ -114,8 +109,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
   });
 
   it('a graph holds what another stream captures that waits for its events', async () => {
-    const { ranks } = machineOf({ ranks: 1, mode });
-    const rank = ranks[0]!;
+    const { rank } = machineOf({ ranks: 1, mode });
     const log = zeroed(rank, 16, 'log');
     const program = await rank.device.load(append.ir());
     const launcher = program.launcher({ grid: 1, block: 1, rank: 0 });
@@ -146,8 +140,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
   });
 
   it('copies and fills take their turn', async () => {
-    const { ranks } = machineOf({ ranks: 1, mode });
-    const rank = ranks[0]!;
+    const { rank } = machineOf({ ranks: 1, mode });
     const a = rank.device.allocate(64, 'a');
     const b = rank.device.allocate(64, 'b');
     const data = Uint8Array.from({ length: 64 }, (_, i) => i);
@@ -180,8 +173,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
       },
     );
     for (const seed of ['1', '2', '3', '4']) {
-      const { machine, ranks } = machineOf({ ranks: 1, mode, seed });
-      const rank = ranks[0]!;
+      const { machine, rank } = machineOf({ ranks: 1, mode, seed });
       const [flag, data, out] = [zeroed(rank, 1, 'flag'), zeroed(rank, 1, 'data'), zeroed(rank, 1, 'out')];
       await launch(rank, first.ir(), one, { flag, data });
       await launch(rank, second.ir(), { block: 1, programmatic: true }, { flag, data, out });
@@ -206,8 +198,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
         g.store(out, g.load(data));
       },
     );
-    const { machine, ranks } = machineOf({ ranks: 1, mode });
-    const rank = ranks[0]!;
+    const { machine, rank } = machineOf({ ranks: 1, mode });
     const [data, out] = [zeroed(rank, 1, 'data'), zeroed(rank, 1, 'out')];
     await launch(rank, first.ir(), one, { data });
     await launch(rank, second.ir(), { block: 1, programmatic: true }, { data, out });
@@ -221,8 +212,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
       for (let i = g.u32(0); i < 20; i++) g.sleep(10);
       g.atomicAdd(log, 1, { order: 'relaxed', scope: 'gpu' });
     });
-    const { ranks } = machineOf({ ranks: 1, mode });
-    const rank = ranks[0]!;
+    const { rank } = machineOf({ ranks: 1, mode });
     const log = zeroed(rank, 8, 'log');
     await launch(rank, slow.ir(), { block: 1 }, { log });
     await launch(rank, slow.ir(), { block: 1, programmatic: true }, { log });
@@ -236,8 +226,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
       g.mbarrier.await(gate, 0);
       g.store(out, 1);
     });
-    const { ranks } = machineOf({ ranks: 1, mode });
-    const rank = ranks[0]!;
+    const { rank } = machineOf({ ranks: 1, mode });
     const out = zeroed(rank, 1, 'out');
     await launch(rank, bad.ir(), one, { out });
     await expect(rank.stream.synchronize()).rejects.toThrow(
@@ -248,8 +237,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
 });
 
 it('memory freed under a copy that was enqueued before is an error that the host hears of', async () => {
-  const { ranks } = machineOf({ ranks: 1 });
-  const rank = ranks[0]!;
+  const { rank } = machineOf({ ranks: 1 });
   const [early, late] = [rank.device.allocate(64, 'early'), rank.device.allocate(64, 'late')];
   rank.stream.fill(early.address, 64, 1);
   early.free();

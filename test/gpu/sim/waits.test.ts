@@ -98,8 +98,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
         g.store(flag, 7, { order: 'release', scope: 'gpu' });
       }
     });
-    const { machine, ranks } = machineOf({ ranks: 1, mode });
-    const rank = ranks[0]!;
+    const { machine, rank } = machineOf({ ranks: 1, mode });
     const out = rank.device.allocate(16, 'out');
     rank.stream.fill(out.address, 16, 0);
     await launch(rank, conditions.ir(), { block: 4 }, { out });
@@ -118,8 +117,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
         g.atomicAdd(word, 4n, { order: 'release', scope: 'gpu' });
       }
     });
-    const { machine, ranks } = machineOf({ ranks: 1, mode });
-    const rank = ranks[0]!;
+    const { machine, rank } = machineOf({ ranks: 1, mode });
     const out = rank.device.allocate(16, 'out');
     // Nearly wrapped, with something in the upper half.
     rank.stream.copyIn(out.address, new Uint8Array(Uint32Array.of(0, 0, 0xffff_ffff, 9).buffer));
@@ -138,8 +136,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
         mask: g.threadIdx.x + 7,
       });
     });
-    const { machine, ranks } = machineOf({ ranks: 1, mode });
-    const rank = ranks[0]!;
+    const { machine, rank } = machineOf({ ranks: 1, mode });
     const out = rank.device.allocateWindow(4, 'out');
     await launch(rank, lonely.ir(), one, { out });
     await rank.stream.synchronize();
@@ -222,8 +219,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
         g.store(flags.at(2), 7);
       }
     });
-    const { machine, ranks } = machineOf({ ranks: 1, mode });
-    const rank = ranks[0]!;
+    const { machine, rank } = machineOf({ ranks: 1, mode });
     const flags = rank.device.allocateWindow(12, 'flags');
     await launch(rank, look.ir(), { grid: 2, block: 1 }, { flags, limit: 1000 });
     expect([...new Uint32Array(await download(rank, flags))]).toEqual([0, 1, 7]);
@@ -235,8 +231,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
       g.store(out.at(g.blockIdx.x), 1);
       g.warp.barrier();
     });
-    const { machine, ranks } = machineOf({ ranks: 1, mode });
-    const rank = ranks[0]!;
+    const { machine, rank } = machineOf({ ranks: 1, mode });
     const out = rank.device.allocateWindow(4 * 64, 'out');
     await launch(rank, many.ir(), { grid: 64, block: 1 }, { out });
     machine.kill(0, 60);
@@ -265,8 +260,7 @@ describe('a limited number of resident blocks', () => {
   );
 
   async function run(residentBlocks: number) {
-    const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked', residentBlocks });
-    const rank = ranks[0]!;
+    const { machine, rank } = machineOf({ ranks: 1, mode: 'checked', residentBlocks });
     const flag = rank.device.allocateWindow(4, 'flag');
     const out = rank.device.allocateWindow(16, 'out');
     await launch(rank, backwards.ir(), { grid: 4, block: 1 }, { flag, out });
@@ -333,8 +327,7 @@ describe('a loop that looks at memory by itself', () => {
     module: ReturnType<typeof forever.ir>,
     options: { block?: number; out?: boolean; limit?: number } = {},
   ) {
-    const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked' });
-    const [rank] = ranks as [Rank];
+    const { machine, rank } = machineOf({ ranks: 1, mode: 'checked' });
     const flags = rank.device.allocateWindow(16, 'flags');
     const out = rank.device.allocateWindow(4, 'out');
     const { block = 1, limit } = options;
