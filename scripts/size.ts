@@ -37,7 +37,7 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 84_130 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_790 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_200 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_170 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 34_070 },
