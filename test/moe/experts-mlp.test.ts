@@ -146,39 +146,45 @@ test.each<[string, number, RoutesOptions, 'checked' | 'fast']>([
 
 /** Of gpt-oss's kind: a tile of 192 columns fits, and stages are no multiple of those under way. */
 const packedKind = { activation: 'clamped-swiglu', biases: true } as const;
-test.each<[string, number, number, number, RoutesOptions]>([
+test.each<[string, number, number, number, RoutesOptions, number?]>([
   ['few rows an expert', 3, 320, 192, { holes: 0.3 }],
   ['more', 12, 192, 128, {}],
   ['many, and an expert with most of them', 70, 64, 64, { router: { kind: 'zipf', exponent: 1 } }],
-])('weights of MXFP4 give what their numbers do as bf16: %s', async (_, maxTokens, hidden, inner, routes) => {
-  const of: Layer = { ...shapeOfRounds({ ...shape, maxTokens, hidden }), weights: true, counts: false };
-  const packed = [4, 5, 6].map((seed) =>
-    ofKind(makePackedMlp(hidden, inner, seed), { hidden, ...packedKind }, seed),
-  );
-  const received = reference.dispatch(of, makeSources(of, maxTokens, 6, routes), 1);
-  // Checked: nothing races, and nothing is read that nobody wrote.
-  const machine = SimMachine.create({
-    ranks: 1,
-    mode: maxTokens < 70 ? 'checked' : 'fast',
-    schedule: 'random',
-  });
-  const [actual] = await World.local({ ranks: 1, device: 'sim', sim: machine }, async ({ device }) => {
-    const stream = device.createStream();
-    const placed = placeReceived(device, stream, of, received);
-    await stream.synchronize();
-    return runMlp({ world: { device, rank: 1 }, shape: of, received: placed }, packed, {}, 2);
-  });
-  expect(machine.findings.map(formatFinding)).toEqual([]);
-  const compare = (others: readonly MlpMatrices[]) =>
-    compareMlp(of, 1, received, others, of.ranks * maxTokens * of.topK, actual!).different;
-  expect(compare(packed)).toBe(0);
-  // Each weight counts.
-  for (const part of ['gateUp', 'down'] as const)
-    for (const at of [1, packed[0]![part].length - 1]) {
-      const others = packed.map((one) => ({ ...one, [part]: one[part].with(at, 0x4200) }));
-      expect(compare(others)).toBeGreaterThan(0);
-    }
-});
+  ['few where many could come', 70, 64, 64, { holes: 0.9 }, 4],
+  ['many, where this rank brought few tokens', 70, 64, 64, { router: { kind: 'one-rank', target: 1 } }, 4],
+])(
+  'weights of MXFP4 give what their numbers do as bf16: %s',
+  async (_, maxTokens, hidden, inner, routes, tokens) => {
+    const of: Layer = { ...shapeOfRounds({ ...shape, maxTokens, hidden }), weights: true, counts: false };
+    const packed = [4, 5, 6].map((seed) =>
+      ofKind(makePackedMlp(hidden, inner, seed), { hidden, ...packedKind }, seed),
+    );
+    const received = reference.dispatch(of, makeSources(of, maxTokens, 6, routes), 1);
+    // Checked: nothing races, and nothing is read that nobody wrote.
+    const machine = SimMachine.create({
+      ranks: 1,
+      mode: maxTokens < 70 ? 'checked' : 'fast',
+      schedule: 'random',
+    });
+    const [actual] = await World.local({ ranks: 1, device: 'sim', sim: machine }, async ({ device }) => {
+      const stream = device.createStream();
+      const placed = placeReceived(device, stream, of, received);
+      await stream.synchronize();
+      const how = tokens === undefined ? {} : { tokens };
+      return runMlp({ world: { device, rank: 1 }, shape: of, received: placed }, packed, {}, 2, how);
+    });
+    expect(machine.findings.map(formatFinding)).toEqual([]);
+    const compare = (others: readonly MlpMatrices[]) =>
+      compareMlp(of, 1, received, others, of.ranks * maxTokens * of.topK, actual!).different;
+    expect(compare(packed)).toBe(0);
+    // Each weight counts.
+    for (const part of tokens === undefined ? (['gateUp', 'down'] as const) : [])
+      for (const at of [1, packed[0]![part].length - 1]) {
+        const others = packed.map((one) => ({ ...one, [part]: one[part].with(at, 0x4200) }));
+        expect(compare(others)).toBeGreaterThan(0);
+      }
+  },
+);
 
 const skewed: RoutesOptions = { router: { kind: 'zipf', exponent: 1 } };
 test.each<[string, number, number, RoutesOptions, number?]>([
