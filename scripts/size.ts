@@ -16,7 +16,7 @@ const ceilings = {
   lang: 11_050,
   gpu: 21_080,
   net: 11_360,
-  moe: 19_350,
+  moe: 19_390,
   verify: 7_070,
   tools: 10_150,
   cli: 2_900,
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_130 },
+  { name: 'src', files: sources('src'), ceiling: 84_170 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_790 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_170 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_180 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 34_070 },
