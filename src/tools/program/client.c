@@ -109,7 +109,7 @@ static int exchange(int kind, const uint64_t *values, const void *tail, size_t l
   if (kind == WHERE && answer[1] > 0)
     for (int i = 0; i < shown; i++)
       if (visible[i] == (int)answer[1] - 1) {
-        answer[1] = i + 1;
+        answer[1] = answer[1] >> 32 << 32 | (uint64_t)(i + 1);
         break;
       }
   if (word != NULL) *word = answer[1];

@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +108,27 @@ enum { MOST_PARAMETERS = 1 << 11, MOST_BYTES = 1 << 15 };
 
 static uint64_t modules = 1ULL << 32;
 
+/* The parameters of kernels, asked for once: by the address that stands for the function. */
+static struct kernel { const void *function; uint64_t count; struct parameter all[]; } *known[1024];
+static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+
+static const struct kernel *kernel_of(const void *function, int *error) {
+  size_t at = (U(function) >> 4) % 1024, tried = 0;
+  *error = SUCCESS;
+  pthread_mutex_lock(&asking);
+  while (known[at] != NULL && known[at]->function != function && tried++ < 1024) at = (at + 1) % 1024;
+  if (known[at] == NULL || known[at]->function != function) {
+    struct kernel *made = malloc(sizeof *made + MOST_PARAMETERS * sizeof *made->all);
+    *error = ask(PARAMETERS, (words){U(function), MOST_PARAMETERS}, NULL, 0, &made->count, made->all);
+    made->function = function;
+    if (*error == SUCCESS) known[at] = realloc(made, sizeof *made + made->count * sizeof *made->all);
+    else free(made);
+  }
+  const struct kernel *found = *error == SUCCESS ? known[at] : NULL;
+  pthread_mutex_unlock(&asking);
+  return found;
+}
+
 API int cuModuleLoadData(void **module, const void *image) {
   IN_CONTEXT;
   uint64_t number = __atomic_add_fetch(&modules, 1, __ATOMIC_RELAXED), bytes;
@@ -134,17 +156,13 @@ API int cuModuleLoad(void **module, const char *path) {
 API int cuModuleUnload(void *module) { return SUCCESS; }
 API int cuModuleGetFunction(void **to, void *module, const char *name) {
   IN_CONTEXT;
-  uint64_t count;
+  int error;
   struct function *made = malloc(sizeof *made + strlen(name) + 1);
   made->module = U(module);
   strcpy(made->name, name);
-  struct parameter *parameters = malloc(MOST_PARAMETERS * sizeof *parameters);
   ask(FUNCTION, (words){U(module), U(made)}, name, strlen(name), NULL, NULL);
-  int error = ask(PARAMETERS, (words){U(made), MOST_PARAMETERS}, NULL, 0, &count, parameters);
-  free(parameters);
-  if (error == SUCCESS) *to = made;
-  else free(made);
-  return error ? NOT_FOUND : SUCCESS;
+  if (kernel_of(made, &error) == NULL) return free(made), NOT_FOUND;
+  return *to = made, SUCCESS;
 }
 API int cuModuleGetGlobal_v2(address *at, size_t *bytes, void *module, const char *name) {
   IN_CONTEXT;
@@ -175,24 +193,12 @@ API int cuFuncGetAttribute(int *value, int attribute, void *function) {
 API int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int block, size_t shared) { return *blocks = 2, SUCCESS; }
 API int cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, void *function, int block, size_t shared, unsigned flags) { return *blocks = 2, SUCCESS; }
 
-/* A kernel's parameters, asked for once for each thread and function. */
-static int parameters_of(const void *function, const struct parameter **to, uint64_t *count) {
-  static _Thread_local struct { const void *function; uint64_t count; struct parameter all[MOST_PARAMETERS]; } *known;
-  if (known == NULL) known = calloc(1, sizeof *known);
-  int error = SUCCESS;
-  if (known->function != function) {
-    error = ask(PARAMETERS, (words){U(function), MOST_PARAMETERS}, NULL, 0, &known->count, known->all);
-    known->function = error ? NULL : function;
-  }
-  return *to = known->all, *count = known->count, error;
-}
 API int cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *bytes) {
-  const struct parameter *all;
-  uint64_t count;
-  int error = parameters_of(function, &all, &count);
-  if (error != SUCCESS || index >= count) return error ? error : INVALID_VALUE;
-  *offset = all[index].offset;
-  if (bytes != NULL) *bytes = all[index].bytes;
+  int error;
+  const struct kernel *of = kernel_of(function, &error);
+  if (of == NULL || index >= of->count) return error ? error : INVALID_VALUE;
+  *offset = of->all[index].offset;
+  if (bytes != NULL) *bytes = of->all[index].bytes;
   return SUCCESS;
 }
 
@@ -201,8 +207,7 @@ struct config { unsigned grid[3], block[3], shared; stream on; const struct attr
 
 API int cuLaunchKernelEx(const struct config *with, void *function, void **values, void **extra) {
   IN_CONTEXT;
-  const struct parameter *all;
-  uint64_t count;
+  int error;
   char message[48 + MOST_BYTES];
   unsigned shape[12] = {with->grid[0], with->grid[1], with->grid[2], with->block[0], with->block[1], with->block[2], 0, 0, 0, with->shared, 0, 0};
   for (const struct attribute *of = with->attributes; of < with->attributes + with->count; of++) {
@@ -215,12 +220,12 @@ API int cuLaunchKernelEx(const struct config *with, void *function, void **value
   const char *block = NULL;
   for (; extra != NULL && *extra != NULL; extra += 2)
     if (*extra == (void *)1) block = extra[1];
-  int error = parameters_of(function, &all, &count);
-  if (error != SUCCESS) return error;
+  const struct kernel *kernel = kernel_of(function, &error);
+  if (kernel == NULL) return error;
   size_t end = sizeof shape;
-  for (uint64_t i = 0; i < count; end += all[i++].bytes) {
-    if (end + all[i].bytes > sizeof message || (block == NULL && values == NULL)) return INVALID_VALUE;
-    memcpy(message + end, block != NULL ? block + all[i].offset : values[i], all[i].bytes);
+  for (const struct parameter *of = kernel->all; of < kernel->all + kernel->count; end += of++->bytes) {
+    if (end + of->bytes > sizeof message || (block == NULL && values == NULL)) return wrong(INVALID_VALUE);
+    memcpy(message + end, block != NULL ? block + of->offset : values[of - kernel->all], of->bytes);
   }
   return ask(LAUNCH, (words){U(function), U(with->on)}, message, end, NULL, NULL);
 }
@@ -318,7 +323,7 @@ API int cuStreamWriteValue32_v2(stream on, address at, uint32_t value, unsigned 
 
 API int cuMemAlloc_v2(address *at, size_t bytes) {
   IN_CONTEXT;
-  return get(MALLOC, bytes, U(__builtin_return_address(0)), at);
+  return get(MALLOC, bytes, 0, at);
 }
 API int cuMemAllocAsync(address *at, size_t bytes, stream on) { return cuMemAlloc_v2(at, bytes); }
 API int cuMemFree_v2(address at) { return at == 0 ? SUCCESS : ASK(FREE, at); }
@@ -344,7 +349,7 @@ API int cuPointerGetAttribute(void *to, int attribute, address at) {
   int error = get(WHERE, at, 0, &where);
   if (error != SUCCESS || where == 0) return error ? error : INVALID_VALUE;
   switch (attribute) {
-    case 1: return *(void **)to = &primaries[where - 1], SUCCESS;
+    case 1: return *(void **)to = &primaries[(int)where - 1], SUCCESS;
     case 2: return *(int *)to = 2, SUCCESS;
     case 3: return *(address *)to = at, SUCCESS;
     case 6: return SUCCESS;

@@ -78,49 +78,12 @@ API int __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void
   return SUCCESS;
 }
 
-struct attribute { int id, pad; union { int flag; unsigned extent[3]; char bytes[64]; } value; };
-
-enum { MOST_PARAMETERS = 1 << 12, MOST_BYTES = 1 << 15 };
-/* The lengths of a kernel's parameters, asked for once: by the address of its stub. */
-static struct sizes { const void *stub; uint64_t count, bytes[]; } *known[1024];
-static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
-
-static struct sizes *sizes_of(const void *stub, int *error) {
-  size_t at = (U(stub) >> 4) % 1024, tried = 0;
-  pthread_mutex_lock(&asking);
-  while (known[at] != NULL && known[at]->stub != stub && tried++ < 1024) at = (at + 1) % 1024;
-  if (known[at] == NULL || known[at]->stub != stub) {
-    struct sizes *made = malloc(sizeof *made + 8 * MOST_PARAMETERS);
-    *error = ask(SIZES, (words){U(stub), MOST_PARAMETERS}, NULL, 0, &made->count, made->bytes);
-    made->stub = stub;
-    if (*error == SUCCESS) known[at] = realloc(made, sizeof *made + 8 * made->count);
-    else free(made);
-  }
-  struct sizes *found = *error == SUCCESS ? known[at] : NULL;
-  pthread_mutex_unlock(&asking);
-  return found;
-}
+struct attribute { int id, pad, flag; char rest[60]; };
+struct driver_configuration { dim3 grid, block; unsigned shared; stream on; const struct attribute *attributes; unsigned count; };
+int cuLaunchKernelEx(const struct driver_configuration *with, const void *stub, void **args, void **extra);
 
 static int launch(const void *stub, dim3 grid, dim3 block, void **args, size_t shared, stream on, const struct attribute *attributes, unsigned count) {
-  char message[48 + MOST_BYTES];
-  unsigned *head = (unsigned *)message;
-  unsigned shape[12] = {grid.x, grid.y, grid.z, block.x, block.y, block.z, 0, 0, 0, (unsigned)shared, 0, 0};
-  for (unsigned i = 0; i < count; i++) {
-    if (attributes[i].id == 2) shape[10] = attributes[i].value.flag;
-    if (attributes[i].id == 4) memcpy(shape + 6, attributes[i].value.extent, 12);
-    if (attributes[i].id == 6) shape[11] = attributes[i].value.flag;
-    if (attributes[i].id == 7 || attributes[i].id >= 11) return refuse("an attribute of a launch");
-  }
-  memcpy(head, shape, sizeof shape);
-  int error = SUCCESS;
-  const struct sizes *sizes = sizes_of(stub, &error);
-  if (sizes == NULL) return error;
-  size_t end = sizeof shape;
-  for (uint64_t i = 0; i < sizes->count; end += sizes->bytes[i++]) {
-    if (end + sizes->bytes[i] > sizeof message) return wrong(INVALID_VALUE);
-    memcpy(message + end, args[i], sizes->bytes[i]);
-  }
-  return ask(LAUNCH, (words){U(stub), U(on)}, message, end, NULL, NULL);
+  return wrong(cuLaunchKernelEx(&(struct driver_configuration){grid, block, (unsigned)shared, on, attributes, count}, stub, args, NULL));
 }
 
 API int cudaLaunchKernel(const void *stub, dim3 grid, dim3 block, void **args, size_t shared, stream on) {
@@ -130,7 +93,7 @@ API int __cudaLaunchKernel(const void *stub, dim3 grid, dim3 block, void **args,
   return launch(stub, grid, block, args, shared, on, NULL, 0);
 }
 API int cudaLaunchCooperativeKernel(const void *stub, dim3 grid, dim3 block, void **args, size_t shared, stream on) {
-  const struct attribute cooperative = {.id = 2, .value.flag = 1};
+  const struct attribute cooperative = {.id = 2, .flag = 1};
   return launch(stub, grid, block, args, shared, on, &cooperative, 1);
 }
 struct configuration { dim3 grid, block; size_t shared; stream on; struct attribute *attributes; unsigned count; };

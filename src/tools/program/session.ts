@@ -23,18 +23,7 @@ export interface Answer {
 
 /** The kinds of calls, in the order of client.h. */
 const kinds = [
-  ...([
-    'hello',
-    'binary',
-    'function',
-    'variable',
-    'sizes',
-    'launch',
-    'malloc',
-    'free',
-    'copy',
-    'fill',
-  ] as const),
+  ...(['hello', 'binary', 'function', 'variable', 'launch', 'malloc', 'free', 'copy', 'fill'] as const),
   ...(['where', 'stream', 'streamDestroy', 'event', 'eventDestroy', 'record', 'wait'] as const),
   ...(['eventSynchronize', 'eventQuery', 'elapsed', 'streamSynchronize', 'streamQuery'] as const),
   ...(['deviceSynchronize', 'count', 'symbol', 'refused', 'peerCopy', 'mallocAsync', 'freeAsync'] as const),
@@ -320,10 +309,6 @@ export class Session {
       void process.functions.set(stub, { texts: process.textsOf(binary), name: tail.toString() }),
     variable: ({ process, words: [binary = 0, host = 0], tail }) =>
       void process.variables.set(host, { texts: process.textsOf(binary), name: tail.toString() }),
-    sizes: ({ process, words: [stub = 0] }) => {
-      const { params } = this.#kernelOf(process, stub);
-      return [params.length, ...params.map(({ bytes }) => bytes)];
-    },
     launch: (call) => {
       const {
         process,

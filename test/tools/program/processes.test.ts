@@ -17,7 +17,7 @@ describe('a CUDA program of several hosts', needing('nvcc'), () => {
     const options = ['-arch=sm_90', '-lineinfo', '-cudart', 'shared', '--compress-mode=none'];
     execFileSync(cudaTool('nvcc')!, [...options, source, '-o', program]);
     execFileSync('mkfifo', [fifo]);
-  }, 120_000);
+  }, 300_000);
 
   function check(...command: readonly string[]) {
     const main = transpiled(join(root, 'src/cli/main.ts'));

@@ -1,0 +1,123 @@
+/** Exported hosts, unmodified, on the simulated driver and under the race detector: what they get is what Heddle's own host gets there. */
+import { execFileSync, spawnSync } from 'node:child_process';
+import { cpSync, mkdirSync, readFileSync, renameSync } from 'node:fs';
+import { join } from 'node:path';
+import { beforeAll, describe, expect, test } from 'vitest';
+import type { Layer } from '../../../src/moe/layer/index.js';
+import type { LaunchPlan } from '../../../src/tools/export/index.js';
+import { libraryFolder } from '../../../src/tools/program/library.js';
+import { makeSources } from '../../../src/verify/testing/index.js';
+import { hostCompiler, needing } from '../../needs.js';
+import { temporaryFolder } from '../../temporary.js';
+import { root, transpiled } from '../../tree.js';
+import { heddleRounds, writeInputs } from '../export/rounds.js';
+
+describe('an exported host on simulated GPUs', needing('nvcc', 'cc', 'c++'), () => {
+  const folder = temporaryFolder();
+  const main = transpiled(join(root, 'src/cli/main.ts'));
+  const inFolder = (...names: readonly string[]): string => join(folder, ...names);
+  const heddle = (args: readonly string[], more: Readonly<Record<string, string>> = {}) =>
+    spawnSync(process.execPath, [main, ...args], {
+      ...{ encoding: 'utf8', timeout: 280_000 },
+      env: { ...process.env, ...more },
+    });
+
+  /** PTX, which the simulated driver takes: cubins are for GPUs. */
+  function write(name: string, shape: string): LaunchPlan {
+    const args = ['export', 'one-sided', '--shape', shape, '--sms', '2', '--arch', 'compute_90a'];
+    const { status, stderr } = heddle([...args, '--out', inFolder(name)]);
+    expect({ status, stderr }).toMatchObject({ status: 0 });
+    execFileSync('cc', ['-O1', '-c', inFolder(name, 'heddle.c'), '-o', inFolder(name, 'heddle.o')]);
+    return JSON.parse(readFileSync(inFolder(name, 'plan.json'), 'utf8')) as LaunchPlan;
+  }
+
+  /** What hosts are to leave in `data` stands there: rounds of few tokens, of many and of none. */
+  async function compared(layer: Layer, data: string, run: () => void): Promise<void> {
+    const rounds = [8, 3].map((first, n) =>
+      makeSources(
+        layer,
+        Array.from({ length: layer.ranks }, (_, rank) => (rank % 2 === 0 ? first : 8 * n)),
+        n + 1,
+      ),
+    );
+    mkdirSync(data);
+    writeInputs(data, layer, rounds);
+    run();
+    const own = await heddleRounds(layer, rounds, { family: 'one-sided', split: false, device: 'sim' });
+    for (const [n, outs] of own.entries())
+      for (const [r, out] of outs.entries())
+        expect(readFileSync(join(data, `out-${n}-${r}`)).equals(out), `round ${n}, rank ${r}`).toBe(true);
+  }
+  const shape = (ranks: number): string => `ranks=${ranks},tokens=8,hidden=256,experts=8,topk=2`;
+
+  /** The driver with which a host is linked, and which it finds when it is run by the command alone. */
+  let driver = '';
+  beforeAll(() => {
+    driver = libraryFolder();
+  });
+
+  test.each([
+    [2, 'descriptor'],
+    [2, 'ipc'],
+    [4, 'auto'],
+  ])('in C++, %i processes, windows by %s: the same bits, and no finding', async (ranks, way) => {
+    const name = `${ranks}-${way}`;
+    const { layer } = write(name, shape(ranks));
+    const [engine, data] = [inFolder(name, 'engine'), inFolder(name, 'data')];
+    const stub = ['-I', inFolder(name), '-I', join(root, 'test/tools/export/cuda')];
+    const from = [join(root, 'examples/export/engine.cpp'), inFolder(name, 'heddle.o')];
+    const link = ['-L', driver, '-l:libcuda.so.1', '-ldl', '-lpthread', '-o', engine];
+    execFileSync(hostCompiler()!, ['-std=c++17', ...stub, ...from, ...link]);
+    await compared(layer, data, () => {
+      const args = ['check', '--gpus', `${ranks}`, '--seeds', '2', '--', engine, data, '2'];
+      const { status, stdout } = heddle(args, { HEDDLE_WINDOWS: way });
+      expect(stdout).toContain(`2 rounds on ${ranks} GPUs\n`);
+      expect(stdout).toContain('2 kernels, 1 configuration, 2 schedules: no finding');
+      expect(status).toBe(0);
+    });
+  });
+
+  test(
+    'in Python, with torch on the CPU, two processes: the same bits, and no finding',
+    needing('torch'),
+    async () => {
+      const [packages, shapes, data] = ['packages', 'shapes', 'python'].map((name) => inFolder(name)) as [
+        string,
+        string,
+        string,
+      ];
+      cpSync(join(root, 'python/heddle'), join(packages, 'heddle'), { recursive: true });
+      const player = [
+        '-o',
+        join(packages, 'heddle/libheddle_player.so'),
+        join(root, 'src/tools/export/player.c'),
+      ];
+      execFileSync('cc', ['-std=c11', '-shared', '-fPIC', ...player, '-ldl']);
+      const env = { PYTHONPATH: packages, HEDDLE_SHAPES: shapes };
+      const of = 'ranks=2, experts=8, top_k=2, max_tokens=8, hidden=256, arch="compute_90a", sms=2';
+      const program = `import heddle, json; s = heddle.Shape(${of}); print(json.dumps([s.key, s.command()]))`;
+      const asked = execFileSync('python3', ['-c', program], { env: { ...process.env, ...env } }).toString();
+      const [key, command] = JSON.parse(asked) as [string, string[]];
+      expect(heddle([...command, '--out', shapes]).status).toBe(0);
+      renameSync(join(shapes, 'heddle.heddle'), join(shapes, `${key}.heddle`));
+      const { layer } = write('python-plan', shape(2));
+      await compared(layer, data, () => {
+        const rank = (n: number) => `python3 ${join(root, 'test/python/simulated.py')} ${n} 2 ${data}`;
+        const args = ['check', '--seeds', '1', '--', 'sh', '-c', `${rank(0)} & ${rank(1)} && wait $!`];
+        const { status, stdout } = heddle(args, env);
+        expect(stdout).toContain('2 kernels, 1 configuration, 1 schedule: no finding');
+        expect(status).toBe(0);
+      });
+    },
+  );
+
+  test('in Rust, a thread a rank: no finding', needing('rustc'), () => {
+    write('rust', 'ranks=2,tokens=128,hidden=1024,experts=16,topk=4');
+    const link = ['-C', `link-arg=${inFolder('rust/heddle.o')}`, '-C', `link-arg=${driver}/libcuda.so.1`];
+    execFileSync('rustc', [...link, '-o', inFolder('rust/engine'), join(root, 'examples/export/engine.rs')]);
+    const { status, stdout } = heddle(['check', '--seeds', '1', '--', inFolder('rust/engine')]);
+    expect(stdout).toContain('3 rounds on 2 GPUs\n');
+    expect(stdout).toContain('no finding');
+    expect(status).toBe(0);
+  });
+});
