@@ -1,14 +1,22 @@
 /** CUDA programs of several hosts: threads and processes meet in one simulated machine. */
 import { execFileSync, spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from 'vitest';
-import { cudaTool, needing } from '../../needs.js';
+import { cudaHeaders, cudaTool, hostCompiler, needing } from '../../needs.js';
 import { temporaryFolder } from '../../temporary.js';
 import { root, transpiled } from '../../tree.js';
 
+const folder = temporaryFolder();
+const HEDDLE_CACHE = join(folder, 'cache');
+
+function check(...command: readonly string[]) {
+  const main = transpiled(join(root, 'src/cli/main.ts'));
+  const how = { encoding: 'utf8', env: { ...process.env, HEDDLE_CACHE }, timeout: 280_000 } as const;
+  return spawnSync(process.execPath, [main, 'check', '--seeds', '1', '--', ...command], how);
+}
+
 describe('a CUDA program of several hosts', needing('nvcc'), () => {
-  const folder = temporaryFolder();
   const source = join(root, 'test/tools/program/processes.cu');
   const program = join(folder, 'processes');
   const fifo = join(folder, 'handle');
@@ -19,21 +27,13 @@ describe('a CUDA program of several hosts', needing('nvcc'), () => {
     execFileSync('mkfifo', [fifo]);
   }, 300_000);
 
-  function check(...command: readonly string[]) {
-    const main = transpiled(join(root, 'src/cli/main.ts'));
-    const how = {
-      encoding: 'utf8',
-      env: { ...process.env, HEDDLE_CACHE: join(folder, 'cache') },
-      timeout: 100_000,
-    } as const;
-    const args = [main, 'check', '--seeds', '1', '--', ...command];
-    const { status, stdout } = spawnSync(process.execPath, args, how);
-    const left = spawnSync('pgrep', ['-f', program], { encoding: 'utf8' }).stdout;
-    return { status, stdout, left };
-  }
+  const checked = (...command: readonly string[]) => {
+    const { status, stdout } = check(...command);
+    return { status, stdout, left: spawnSync('pgrep', ['-f', program], { encoding: 'utf8' }).stdout };
+  };
   /** Rank 0 puts with a fence (1), without one (0), or not at all (-1). */
   const ranks = (ordered: number) =>
-    check(
+    checked(
       'sh',
       '-c',
       `${program} rank 1 ${fifo} ${ordered} & ${program} rank 0 ${fifo} ${ordered} && wait $!`,
@@ -44,9 +44,9 @@ describe('a CUDA program of several hosts', needing('nvcc'), () => {
       .findIndex((line) => line.endsWith(`// ${mark}`)) + 1;
 
   test.each([
-    ['threads', () => check(program, 'threads'), 'took 42, and reads 42\n'],
+    ['threads', () => checked(program, 'threads'), 'took 42, and reads 42\n'],
     ['processes with an IPC handle', () => ranks(1), 'took 42, and reads 42\n'],
-    ['a fork in the middle', () => check(program, 'forks'), 'the child: cudaErrorInitializationError\n'],
+    ['a fork in the middle', () => checked(program, 'forks'), 'the child: cudaErrorInitializationError\n'],
   ])('%s: clean', (_, run, said) => {
     const { status, stdout, left } = run();
     expect(stdout).toContain(said);
@@ -60,9 +60,47 @@ describe('a CUDA program of several hosts', needing('nvcc'), () => {
     expect({ status, left }).toEqual({ status: 1, left: '' });
   });
 
-  test('a process waits for what no other will do: the wait is named, and both end', () => {
+  test('a process waits for what no other will do: the wait is named, and both end', {
+    timeout: 300_000,
+  }, () => {
     const { status, stdout, left } = ranks(-1);
     expect(stdout).toContain('nobody will end');
     expect({ status, left }).toEqual({ status: 1, left: '' });
+  });
+});
+
+describe('a program of the driver', needing('nvcc', 'c++'), () => {
+  const [program, kernel, ptx] = ['driver', 'add.cu', 'add.ptx'].map((name) => join(folder, name)) as [
+    string,
+    string,
+    string,
+  ];
+
+  beforeAll(() => {
+    // What a program has compiled ahead: the libraries that it is linked with.
+    expect(check('true').status).toBe(1);
+    const [library] = readdirSync(HEDDLE_CACHE).filter((name) => name.startsWith('runtime-'));
+    writeFileSync(
+      kernel,
+      'extern "C" __global__ void add(unsigned *at, unsigned more) { at[threadIdx.x] += more; }',
+    );
+    execFileSync(cudaTool('nvcc')!, ['-ptx', '-arch=compute_90', '-lineinfo', kernel, '-o', ptx]);
+    const from = ['-I', cudaHeaders()!, join(root, 'test/tools/program/driver.cpp'), '-o', program];
+    execFileSync(hostCompiler()!, [...from, '-L', join(HEDDLE_CACHE, library!), '-l:libcuda.so.1']);
+  }, 300_000);
+
+  test('its modules, waits for words, calls by name and mappings are there, and a cubin is refused', () => {
+    const { status, stdout } = check(program, ptx, 'ordered');
+    expect(stdout).toContain(
+      '1, 256 bytes, the second parameter at 8\neach is 42\nthe host reads 42\nheddle: not simulated: a module of machine code alone',
+    );
+    expect(stdout).toContain('3 kernels, 1 configuration, 1 schedule: no finding');
+    expect(status).toBe(0);
+  });
+
+  test('streams that wait for no word race', () => {
+    const { status, stdout } = check(program, ptx);
+    expect(stdout).toContain('streams 5 and 4 of rank 0 run side by side');
+    expect(status).toBe(1);
   });
 });
