@@ -18,7 +18,7 @@ const ceilings = {
   net: 11_360,
   moe: 19_390,
   verify: 7_070,
-  tools: 10_150,
+  tools: 10_100,
   cli: 2_900,
 };
 
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_170 },
+  { name: 'src', files: sources('src'), ceiling: 84_130 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_790 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_180 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_340 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 34_070 },
+  ...{ name: 'docs and README', ceiling: 34_460 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
