@@ -27,7 +27,7 @@ export const bring = (kit: HopperKit) =>
           expert = place.expert;
           before = place.before;
           u.bringUnit({ ring, work, sources, place, turn });
-          turn += u.STAGES_OF_UNIT;
+          turn += u.STEPS;
         }
         if (u.GATHERED) {
           g.async.wait(0);
@@ -52,7 +52,7 @@ export const askAhead = (kit: HopperKit) =>
       if (g.blockIdx.x < work.units) {
         const place = u.findUnit({ unit: g.blockIdx.x, ends: work.ends, expert: 0, before: 0 });
         for (let step = g.u32(0); step < u.STAGES; step += 1)
-          u.beginStage({ ring, weights, place, pass: 0, step, turn: step });
+          u.beginStage({ ring, weights, place, step, turn: step });
       }
     },
   );
@@ -63,14 +63,12 @@ const bringUnit = (kit: HopperKit) =>
     { params: unitOf(kit), using: { ...kit.u, AHEAD: kit.ahead, beginStage: beginStage(kit) } },
     (g, { ring, work, sources: { rows, weights }, place, turn }, u) => {
       const first = g.load(work.begins.at(place.expert)) + place.row;
-      for (const pass of g.unroll(u.PASSES)) {
-        for (let step = g.u32(0); step < u.STEPS; step += 1) {
-          const now = turn + pass * u.STEPS + step;
-          let stage = now;
-          if (now >= u.AHEAD) stage = u.beginStage({ ring, weights, place, pass, step, turn: now });
-          const element = (place.step + step) * u.DEPTH;
-          g.tensor.load(ring.rows.at(stage), rows[0]!, [first, element], ring.gates.full.at(stage));
-        }
+      for (let step = g.u32(0); step < u.STEPS; step += 1) {
+        const now = turn + step;
+        let stage = now;
+        if (now >= u.AHEAD) stage = u.beginStage({ ring, weights, place, step, turn: now });
+        const element = (place.step + step) * u.DEPTH;
+        g.tensor.load(ring.rows.at(stage), rows[0]!, [first, element], ring.gates.full.at(stage));
       }
     },
   );
@@ -81,7 +79,7 @@ const beginStage = (kit: HopperKit) =>
     {
       params: {
         ...{ ring: kit.at.ring, weights: kit.at.weights, place: placeOf },
-        ...{ pass: 'u32', step: 'u32', turn: 'u32' },
+        ...{ step: 'u32', turn: 'u32' },
       },
       returns: 'u32',
       using: {
@@ -90,10 +88,10 @@ const beginStage = (kit: HopperKit) =>
         askForWeights: askForWeights(kit),
       },
     },
-    (g, { ring, weights, place, pass, step, turn }, u) => {
+    (g, { ring, weights, place, step, turn }, u) => {
       const stage = u.acquire({ gates: ring.gates, step: turn });
       g.mbarrier.expect(ring.gates.full.at(stage), u.BYTES);
-      const row = place.expert * u.WEIGHT_ROWS + place.element + pass * u.MADE_IN_PASS;
+      const row = place.expert * u.WEIGHT_ROWS + place.element;
       u.askForWeights({ ring, stage, weights, row, element: (place.step + step) * u.DEPTH });
       return stage;
     },
@@ -120,26 +118,24 @@ const gatherUnit = (kit: HopperKit) =>
       const there = g.load(work.counts.at(place.expert)) - place.row;
       const rows = g.registers('u32', u.PARTS);
       u.findSources({ routes, first: g.load(work.begins.at(place.expert)) + place.row, there, rows });
-      for (const pass of g.unroll(u.PASSES)) {
-        const row = place.expert * u.WEIGHT_ROWS + place.element + pass * u.MADE_IN_PASS;
-        for (let step = g.u32(0); step < u.STEPS; step += 1) {
-          const now = turn + pass * u.STEPS + step;
-          const stage = u.acquire({ gates: ring.gates, step: now });
-          if (g.threadIdx.x === 0) {
-            g.mbarrier.expect(ring.gates.full.at(stage), u.WEIGHT_BYTES);
-            u.askForWeights({ ring, stage, weights, row, element: (place.step + step) * u.DEPTH });
+      const row = place.expert * u.WEIGHT_ROWS + place.element;
+      for (let step = g.u32(0); step < u.STEPS; step += 1) {
+        const now = turn + step;
+        const stage = u.acquire({ gates: ring.gates, step: now });
+        if (g.threadIdx.x === 0) {
+          g.mbarrier.expect(ring.gates.full.at(stage), u.WEIGHT_BYTES);
+          u.askForWeights({ ring, stage, weights, row, element: (place.step + step) * u.DEPTH });
+        }
+        for (const i of g.unroll(u.PARTS)) {
+          if (i * u.APART < there) {
+            const to = ring.rows.at(stage).element(own + i * u.APART, vector * u.VECTOR_ELEMENTS);
+            g.async.load(to.as('v16'), from[0]!.at(rows[i]! + (place.step + step) * u.VECTORS));
           }
-          for (const i of g.unroll(u.PARTS)) {
-            if (i * u.APART < there) {
-              const to = ring.rows.at(stage).element(own + i * u.APART, vector * u.VECTOR_ELEMENTS);
-              g.async.load(to.as('v16'), from[0]!.at(rows[i]! + (place.step + step) * u.VECTORS));
-            }
-          }
-          g.async.commit();
-          if (now >= u.LAG) {
-            g.async.wait(u.LAG);
-            u.tellOf({ ring, turn: now - u.LAG });
-          }
+        }
+        g.async.commit();
+        if (now >= u.LAG) {
+          g.async.wait(u.LAG);
+          u.tellOf({ ring, turn: now - u.LAG });
         }
       }
     },

@@ -3,7 +3,7 @@ import { device, pointer } from '../../../../lang/index.js';
 import { type HopperKit, placeOf, work } from './kit.js';
 import { multiplyRows, multiplyScaled, scalePlaces } from './multiply.js';
 import { groupRows } from './shape.js';
-import { addBiases, gate, send, warpVectors } from './store.js';
+import { addBiases, send, warpVectors } from './store.js';
 import { findUnit } from './units.js';
 
 /** Finds the scales of the rows that a thread has sums of, and of weights: where those of the first stage lie. */
@@ -16,7 +16,7 @@ const findScales = (kit: HopperKit) =>
         ...{ begin: 'u32', last: 'u32', first: 'u32', element: 'u32', step: 'u32' },
       },
       returns: scalePlaces,
-      using: { ...kit.u, STEPS: kit.steps },
+      using: { ...kit.u, STEPS: kit.steps, OTHER: kit.u.GATED ? kit.u.OUTPUTS : kit.of.columns / 2 },
     },
     (g, { outputs: { routes }, expert, begin, last, first, element, step }, u) => {
       // Behind the last row nobody uses sums: they take its scale.
@@ -26,12 +26,12 @@ const findScales = (kit: HopperKit) =>
         upper = g.u32(g.load(routes[0]!.at(upper))) / u.K;
         lower = g.u32(g.load(routes[0]!.at(lower))) / u.K;
       }
-      const gates = (expert * u.WEIGHT_ROWS + element) / 128;
+      const row = expert * u.WEIGHT_ROWS + element;
       return {
         upper: upper * u.STEPS + step,
         lower: lower * u.STEPS + step,
-        gates: gates * u.STEPS + step,
-        scaled: (gates + u.OUTPUTS / 128) * u.STEPS + step,
+        half: (row / 128) * u.STEPS + step,
+        other: ((row + u.OTHER) / 128) * u.STEPS + step,
       };
     },
   );
@@ -42,8 +42,6 @@ const groupOf = ({ at: { ring, outputs } }: HopperKit) => ({
   /** Vectors of shared memory for each warp, and the groups' peaks. */
   passage: pointer('v16'),
   peaks: pointer('u32'),
-  /** [value][thread]: what the passes but the last made, where rows go out rounded. */
-  kept: pointer('f32'),
   group: 'u32' as const,
 });
 
@@ -51,14 +49,14 @@ const groupOf = ({ at: { ring, outputs } }: HopperKit) => ({
 export const multiplyUnits = (kit: HopperKit) =>
   device(
     { params: groupOf(kit), using: { ...kit.u, findUnit: findUnit(kit), multiplyUnit: multiplyUnit(kit) } },
-    (g, { ring, work, outputs, passage, peaks, kept, group }, u) => {
+    (g, { ring, work, outputs, passage, peaks, group }, u) => {
       let turn = g.u32(0);
       let expert = g.u32(0);
       let before = g.u32(0);
       for (let unit = g.blockIdx.x; unit < work.units; unit += g.gridDim.x) {
         const place = u.findUnit({ unit, ends: work.ends, expert, before });
-        u.multiplyUnit({ ring, work, outputs, passage, peaks, kept, group, place, turn });
-        turn += u.STAGES_OF_UNIT;
+        u.multiplyUnit({ ring, work, outputs, passage, peaks, group, place, turn });
+        turn += u.STEPS;
         expert = place.expert;
         before = place.before;
       }
@@ -76,12 +74,12 @@ const multiplyUnit = (kit: HopperKit) =>
           GROUP_ROWS: groupRows,
           WARP_VECTORS: warpVectors,
         },
-        ...{ SCALED: kit.shape.dtype === 'e4m3', SUMS: kit.sums, MADE: kit.u.GATED ? kit.sums / 2 : 1 },
-        ...{ findScales: findScales(kit), multiplyRows: multiplyRows(kit), gate: gate(kit) },
-        ...{ multiplyScaled: multiplyScaled(kit), addBiases: addBiases(kit), send: send(kit) },
+        ...{ SCALED: kit.shape.dtype === 'e4m3', SUMS: kit.sums, findScales: findScales(kit) },
+        ...{ multiplyRows: multiplyRows(kit), multiplyScaled: multiplyScaled(kit) },
+        ...{ addBiases: addBiases(kit), send: send(kit) },
       },
     },
-    (g, { ring, work: { begins, counts }, outputs, passage, peaks, kept, group, place, turn }, u) => {
+    (g, { ring, work: { begins, counts }, outputs, passage, peaks, group, place, turn }, u) => {
       const own = passage.at((g.warpId - 4) * u.WARP_VECTORS);
       const groupRow = u.BY_ROWS ? group * u.GROUP_ROWS : g.u32(0);
       const beside = u.BY_ROWS ? g.u32(0) : group;
@@ -92,35 +90,15 @@ const multiplyUnit = (kit: HopperKit) =>
       const left = g.max(first, there) - first;
       const begin = g.load(begins.at(expert));
       const row = begin + first;
-      const mine = kept.at(g.threadIdx.x - 128);
       const sums = g.registers('f32', u.SUMS);
-      for (let pass = g.u32(0); pass < u.PASSES; pass += 1) {
-        const part = { row: groupRow, column: beside * u.COLUMNS, turn: turn + pass * u.STEPS };
-        const element = place.element + pass * u.MADE_IN_PASS + beside * u.BOX_ROWS;
-        if (u.SCALED) {
-          const at = u.findScales({
-            outputs,
-            expert,
-            begin,
-            last: there - 1,
-            first,
-            element,
-            step: place.step,
-          });
-          const scales = { rows: outputs.rowScales[0]!, weights: outputs.weightScales[0]!, at };
-          u.multiplyScaled({ ring, part, scales, sums });
-        } else u.multiplyRows({ ring, part, sums });
-        if (outputs.bias.length > 0) u.addBiases({ bias: outputs.bias[0]!, expert, element, sums });
-        // A warp without rows has nothing to make of its sums.
-        if (u.PASSES > 1) {
-          if (pass + 1 < u.PASSES && left > 0) {
-            const made = g.registers('f32', u.MADE);
-            u.gate({ sums, made });
-            for (const i of g.unroll(u.MADE)) g.store(mine.at((pass * u.MADE + i) * u.THREADS), made[i]!);
-          }
-        }
-      }
-      const out = { row, left, element: place.element + beside * u.BOX_ROWS };
-      u.send({ own, outputs, peaks, kept: mine, group: beside, part: place.part, place: out, sums });
+      const part = { row: groupRow, column: beside * u.COLUMNS, turn };
+      const element = place.element + beside * u.BOX_ROWS;
+      if (u.SCALED) {
+        const at = u.findScales({ outputs, expert, begin, last: there - 1, first, element, step: place.step });
+        const scales = { rows: outputs.rowScales[0]!, weights: outputs.weightScales[0]!, at };
+        u.multiplyScaled({ ring, part, scales, sums });
+      } else u.multiplyRows({ ring, part, sums });
+      if (outputs.bias.length > 0) u.addBiases({ bias: outputs.bias[0]!, expert, element, sums });
+      u.send({ own, outputs, peaks, group: beside, part: place.part, place: { row, left, element }, sums });
     },
   );

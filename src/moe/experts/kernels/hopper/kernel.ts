@@ -30,7 +30,7 @@ export function hopperGemmKernel(shape: GemmShape, of: HopperTile) {
       using: {
         ...{ ...kit.u, STAGES: of.stages, ROWS_TILE: kit.rowsTile, WEIGHTS_TILE: kit.weightsTile },
         ...{ ROW_VECTORS: (of.stages * kit.rowsTile.bytes) / 16, UNITS: kit.unitsAcross * of.parts },
-        ...{ PASSAGE: groups * 4 * warpVectors, PEAKS: groups * 64, KEPT: Math.max(1, kit.kept) },
+        ...{ PASSAGE: groups * 4 * warpVectors, PEAKS: groups * 64 },
         ...{ GIVEN: bringing, TAKEN: multiplying, AHEAD: kit.ahead > 0, findWork: findWork(kit) },
         ...{ askAhead: askAhead(kit), bring: bring(kit), multiplyUnits: multiplyUnits(kit) },
       },
@@ -45,7 +45,6 @@ export function hopperGemmKernel(shape: GemmShape, of: HopperTile) {
       const counts = g.shared('u32', u.EXPERTS);
       const passage = g.shared('v16', u.PASSAGE);
       const peaks = g.shared('u32', u.PEAKS);
-      const kept = g.shared('f32', u.KEPT);
       const gates = { full, empty };
       const ring = { rows: rowStages, weights: weightStages, gates };
       if (g.threadIdx.x === 0) {
@@ -80,7 +79,7 @@ export function hopperGemmKernel(shape: GemmShape, of: HopperTile) {
         const outputs = { rowScales, weightScales, bias, routes, to, toScales };
         // A lane's number tells the compiler that all lanes of a warp have the same.
         const group = g.warp.shuffle(g.warpId / 4, 0) - 1;
-        u.multiplyUnits({ ring, work, outputs, passage, peaks, kept, group });
+        u.multiplyUnits({ ring, work, outputs, passage, peaks, group });
       }
     },
   );

@@ -1,6 +1,5 @@
 /** The two GEMMs of experts on Hopper, made once for all layers of a process that are alike. */
 import { memoized } from '../../../families/family.js';
-import { scaleBlock } from '../../../formats/index.js';
 import { gemmsOf, type MlpShape } from '../gemm/kernels.js';
 import type { GemmShape } from '../gemm/shape.js';
 import { hopperGemmKernel } from './kernel.js';
@@ -37,21 +36,18 @@ function tileFor(mlp: MlpShape, gemm: Pick<GemmShape, 'inputs' | 'outputs' | 'ga
   const { of, dtype, experts, rows, kind, multiprocessors, invariant = false } = mlp;
   const many = rows > groupRows;
   const scaled = dtype === 'e4m3';
-  // Sums that the threads scale lie in registers twice.
+  // Sums that the threads scale lie in registers beside their products.
   const widest = kind === 'sim' ? 64 : many && !scaled ? 256 : 128;
   const tileOf = (columns: number): HopperTile => {
-    const madeInPass = (columns / (gated ? 2 : 1)) * (many ? 1 : groups);
-    // A row that goes out rounded needs 128 elements to find their scale.
-    const passes = scaled && gated ? Math.max(1, scaleBlock / madeInPass) : 1;
     const stages = kind === 'sim' ? 4 : !many ? 5 : !scaled ? 4 : gated ? 5 : 6;
-    return { groupsDivide: many ? 'rows' : 'columns', columns, passes, stages, parts: 1 };
+    return { groupsDivide: many ? 'rows' : 'columns', columns, products: 1, stages, parts: 1 };
   };
   // Outputs are a multiple of 64, or of 128 where they are scaled: the last fits all.
   const fitting = (tile: HopperTile): boolean => outputs % madeBy(tile, gated) === 0;
   // Three quarters are for gpt-oss: 2880 = 15 · 192. Scales belong to 128 elements, so no tile may have 96.
   const shares = scaled ? [1, 1 / 2, 1 / 4] : [1, 3 / 4, 1 / 2, 1 / 4];
   const widths = shares.map((share) => tileOf(share * widest));
-  const shared = widths.map((tile) => ({ ...tile, passes: 1 })).find(fitting)!;
+  const shared = widths.find(fitting)!;
   const rowTiles = experts * Math.ceil(rows / ((many ? groups : 1) * groupRows));
   const unitsOf = (tile: HopperTile): number => rowTiles * (outputs / madeBy(tile, gated));
   const units = unitsOf(shared);
@@ -66,7 +62,11 @@ function tileFor(mlp: MlpShape, gemm: Pick<GemmShape, 'inputs' | 'outputs' | 'ga
   }
   const stages = gemm.inputs / stageDepth(dtype);
   const parts = [16, 8, 7, 6, 5, 4, 3, 2].find((some) => stages % some === 0 && units * some <= blocks);
-  return parts === undefined ? widths.find(fitting)! : { ...shared, parts };
+  if (parts !== undefined) return { ...shared, parts };
+  // Two products of 128 rows of weights. A row that goes out rounded needs 128 elements to find their scale.
+  const wide: HopperTile = { ...tileOf(256), products: 2, stages: 4 };
+  if (scaled && many) return fitting(wide) ? wide : shared;
+  return gated && scaled ? tileOf(128) : shared;
 }
 
 /** Threads of a block that adds parts up. */

@@ -66,8 +66,6 @@ export function hopperKit(shape: GemmShape, of: HopperTile) {
     ahead: gated || shape.rows !== 'sorted' ? 0 : Math.min(of.stages, stepsOfPart),
     /** f32 registers of a thread that hold a warp group's sums. */
     sums: of.columns / 2,
-    /** Values that wait in shared memory for the last pass: a row that goes out rounded needs all for its scale. */
-    kept: roundsRows(shape, of) ? (of.passes - 1) * (of.columns / 4) * groups * groupThreads : 0,
     /** Parameters, which several parts have alike. */
     at: {
       ...{ planned: plannedOf(shape), ring, work, weights, outputs: outputsOf(shape, of) },
@@ -81,17 +79,12 @@ export function hopperKit(shape: GemmShape, of: HopperTile) {
     /** What parts ask for under the same name. */
     u: {
       ...{ GATHERED: gathered === 1, GATED: gated, EXPERTS: experts, K: topK, OUTPUTS: made },
-      ...{ HALVES: gated ? 2 : 1, WEIGHT_ROWS: made * (gated ? 2 : 1), PASSES: of.passes },
+      ...{ HALVES: gated ? 2 : 1, WEIGHT_ROWS: made * (gated ? 2 : 1) },
       ...{ COLUMNS: of.columns, ROWS: groupRows, THREADS: groups * groupThreads, SHARED: columnGroups > 1 },
-      /** Rows of weights: boxes that bring them, rows of each, and elements that a pass makes of them. */
-      ...{ BOXES: columnGroups * (gated ? 2 : 1), BOX_ROWS: boxRows, MADE_IN_PASS: columnGroups * boxRows },
-      /** Stages of a part and of a unit; elements and 16-byte vectors of a row in a stage. */
-      ...{
-        STEPS: stepsOfPart,
-        STAGES_OF_UNIT: of.passes * stepsOfPart,
-        DEPTH: depth,
-        VECTORS: stageBytes / 16,
-      },
+      /** Rows of weights: boxes that bring them, and rows of each. */
+      ...{ BOXES: columnGroups * (gated ? 2 : 1), BOX_ROWS: boxRows },
+      /** Stages of a unit; elements and 16-byte vectors of a row in a stage. */
+      ...{ STEPS: stepsOfPart, DEPTH: depth, VECTORS: stageBytes / 16 },
       /** Rows between those of which a thread that gathers copies a vector; its copies under way. */
       ...{ APART: groupThreads / (stageBytes / 16), LAG: underWay },
       /**

@@ -27,38 +27,66 @@ export const multiplyRows = (kit: HopperKit) =>
     },
   );
 
-/** Where a thread's scales begin, one for every stage: of its two rows, of gates (or of all weights), and of what gates scale. */
-export const scalePlaces = record({ upper: 'u32', lower: 'u32', gates: 'u32', scaled: 'u32' });
+/**
+ * Where a thread's scales begin, one for every stage: of its two rows; of the weights that the first half of its sums is made of; and of those
+ * that the other is: what gates scale, or simply the rows of weights behind.
+ */
+export const scalePlaces = record({ upper: 'u32', lower: 'u32', half: 'u32', other: 'u32' });
 const scalesOf = record({ rows: pointer('f32'), weights: pointer('f32'), at: scalePlaces });
 
-/** Starts a stage's products, when the stage has come. */
-const startStage = (kit: HopperKit) =>
+/** Starts a product of a stage that has come. */
+const startProduct = (kit: HopperKit) =>
   device(
-    { params: { ring: kit.at.ring, part: partOf, turn: 'u32', products: registers('f32') }, using: kit.u },
-    (g, { ring, part: { row, column }, turn, products }, u) => {
-      const stage = u.wait({ gates: ring.gates, step: turn });
+    {
+      params: {
+        ...{ ring: kit.at.ring, part: partOf, stage: 'u32', product: 'u32' },
+        products: registers('f32'),
+      },
+      using: { ...kit.u, COLUMNS: kit.of.columns / kit.of.products },
+    },
+    (g, { ring, part: { row, column }, stage, product, products }, u) => {
       const rows = ring.rows.at(stage).rows(row, u.ROWS);
-      const weights = ring.weights.at(stage).rows(column, u.COLUMNS);
+      const weights = ring.weights.at(stage).rows(column + product * u.COLUMNS, u.COLUMNS);
       g.wgmma.fence();
       g.wgmma.multiply(products, rows, weights, true);
       g.wgmma.commit();
     },
   );
 
-/** Adds a stage's products to the sums, times the scales of the stage: of the thread's two rows, of gates (or all), of what these scale. */
+/** Adds products to sums, from one of these on, times the scales of the stage: of the thread's two rows, of a half of the sums and of the other. */
 const addScaled = (kit: HopperKit) =>
   device(
     {
-      params: { products: registers('f32'), scales: registers('f32'), sums: registers('f32') },
-      using: kit.u,
+      params: {
+        ...{ products: registers('f32'), scales: registers('f32') },
+        ...{ sums: registers('f32'), from: 'u32' },
+      },
+      using: { ...kit.u, TWO: kit.u.GATED || kit.of.products === 2 },
     },
-    (g, { products, scales, sums }, u) => {
+    (g, { products, scales, sums, from }, u) => {
       const by = g.registers('f32', 4);
-      for (const i of g.unroll(4)) by[i] = scales[i % 2]! * scales[u.GATED && i >= 2 ? 3 : 2]!;
-      for (const i of g.unroll(sums.length)) {
-        if (u.GATED && i >= sums.length / 2) sums[i] = g.fma(products[i]!, by[i % 4 < 2 ? 2 : 3]!, sums[i]!);
-        else sums[i] = g.fma(products[i]!, by[i % 4 < 2 ? 0 : 1]!, sums[i]!);
+      for (const i of g.unroll(4)) by[i] = scales[i % 2]! * scales[u.TWO && i >= 2 ? 3 : 2]!;
+      for (const i of g.unroll(products.length)) {
+        const lower = i % 4 < 2 ? 0 : 1;
+        if (u.TWO && from + i >= sums.length / 2)
+          sums[from + i] = g.fma(products[i]!, by[2 + lower]!, sums[from + i]!);
+        else sums[from + i] = g.fma(products[i]!, by[lower]!, sums[from + i]!);
       }
+    },
+  );
+
+/** Loads the scales of stage `base + i`. */
+const loadScales = (kit: HopperKit) =>
+  device(
+    {
+      params: { scales: scalesOf, base: 'u32', i: 'u32', now: registers('f32') },
+      using: { TWO: kit.u.GATED || kit.of.products === 2 },
+    },
+    (g, { scales: { rows, weights, at }, base, i, now }, u) => {
+      now[0] = g.load(rows.at(at.upper).at(base).at(i));
+      now[1] = g.load(rows.at(at.lower).at(base).at(i));
+      now[2] = g.load(weights.at(at.half).at(base).at(i));
+      if (u.TWO) now[3] = g.load(weights.at(at.other).at(base).at(i));
     },
   );
 
@@ -67,45 +95,79 @@ const inARow = (steps: number): number => [8, 7, 6, 5, 4, 3, 2, 1].find((some) =
 
 /**
  * e4m3: the tensor cores add up a stage, 128 elements, and the threads add that to their sums, times the scales of its rows and
- * weights. Products lie in two sets of registers: while one is scaled, the tensor cores fill the other. After some stages both
- * are done, because the compiler cannot follow registers that are under way from one turn of a loop to the next.
+ * weights.
  */
 export const multiplyScaled = (kit: HopperKit) =>
+  (kit.of.products === 1 ? multiplyNarrow : multiplyWide)(kit);
+
+const scaledParams = (kit: HopperKit) => ({
+  ...{ ring: kit.at.ring, part: partOf, scales: scalesOf, sums: registers('f32') },
+});
+
+/**
+ * A stage's sums are one product. Products lie in two sets of registers: while one is scaled, the tensor cores fill the other. After some
+ * stages both are done, because the compiler cannot follow registers that are under way from one turn of a loop to the next.
+ */
+const multiplyNarrow = (kit: HopperKit) =>
   device(
     {
-      params: { ring: kit.at.ring, part: partOf, scales: scalesOf, sums: registers('f32') },
+      params: scaledParams(kit),
       using: {
-        ...{ ...kit.u, IN_A_ROW: inARow(kit.stepsOfPart) },
-        ...{ startStage: startStage(kit), addScaled: addScaled(kit) },
+        ...{ ...kit.u, IN_A_ROW: inARow(kit.stepsOfPart), loadScales: loadScales(kit) },
+        ...{ startProduct: startProduct(kit), addScaled: addScaled(kit) },
       },
     },
-    (g, { ring, part, scales: { rows, weights, at }, sums }, u) => {
+    (g, { ring, part, scales, sums }, u) => {
       for (const i of g.unroll(sums.length)) sums[i] = g.f32(0);
       const even = g.registers('f32', sums.length);
       const odd = g.registers('f32', sums.length);
       for (let base = g.u32(0); base < u.STEPS; base += u.IN_A_ROW) {
-        const upper = rows.at(at.upper).at(base);
-        const lower = rows.at(at.lower).at(base);
-        const gates = weights.at(at.gates).at(base);
-        const scaled = weights.at(at.scaled).at(base);
         const now = g.registers('f32', 4);
         for (const i of g.unroll(u.IN_A_ROW + 1)) {
           const before = g.registers('f32', 4);
           for (const s of g.unroll(4)) before[s] = now[s]!;
-          const step = base + i;
+          const turn = part.turn + base + i;
           if (i < u.IN_A_ROW) {
-            now[0] = g.load(upper.at(i));
-            now[1] = g.load(lower.at(i));
-            now[2] = g.load(gates.at(i));
-            if (u.GATED) now[3] = g.load(scaled.at(i));
-            u.startStage({ ring, part, turn: part.turn + step, products: i % 2 === 0 ? even : odd });
+            u.loadScales({ scales, base, i, now });
+            const stage = u.wait({ gates: ring.gates, step: turn });
+            u.startProduct({ ring, part, stage, product: 0, products: i % 2 === 0 ? even : odd });
           }
           if (i > 0) {
             if (i < u.IN_A_ROW) g.wgmma.wait(1);
             else g.wgmma.wait(0);
-            if (g.laneId === 0) u.release({ gates: ring.gates, step: part.turn + step - 1 });
-            u.addScaled({ products: i % 2 === 0 ? odd : even, scales: before, sums });
+            if (g.laneId === 0) u.release({ gates: ring.gates, step: turn - 1 });
+            u.addScaled({ products: i % 2 === 0 ? odd : even, scales: before, sums, from: 0 });
           }
+        }
+      }
+    },
+  );
+
+/**
+ * A stage's sums are two products, one after the other in the same registers: rows are brought once for twice as many weights. While
+ * one warp group scales, the other has the tensor cores.
+ */
+const multiplyWide = (kit: HopperKit) =>
+  device(
+    {
+      params: scaledParams(kit),
+      using: {
+        ...{ ...kit.u, loadScales: loadScales(kit) },
+        ...{ startProduct: startProduct(kit), addScaled: addScaled(kit) },
+      },
+    },
+    (g, { ring, part, scales, sums }, u) => {
+      for (const i of g.unroll(sums.length)) sums[i] = g.f32(0);
+      for (let step = g.u32(0); step < u.STEPS; step += 1) {
+        const now = g.registers('f32', 4);
+        u.loadScales({ scales, base: step, i: 0, now });
+        const stage = u.wait({ gates: ring.gates, step: part.turn + step });
+        for (const half of g.unroll(2)) {
+          const products = g.registers('f32', sums.length / 2);
+          u.startProduct({ ring, part, stage, product: half, products });
+          g.wgmma.wait(0);
+          if (half === 1 && g.laneId === 0) u.release({ gates: ring.gates, step: part.turn + step });
+          u.addScaled({ products, scales: now, sums, from: half * products.length });
         }
       }
     },

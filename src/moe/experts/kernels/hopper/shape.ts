@@ -23,18 +23,18 @@ export interface HopperTile {
    * `columns`: both have the same 64 rows, and each half of the columns.
    */
   readonly groupsDivide: 'rows' | 'columns';
-  /** Rows of weights that a warp group multiplies at a time: a multiple of 16, at most 256. */
+  /** Rows of weights that a warp group multiplies in a unit: a multiple of 16, at most 256. */
   readonly columns: number;
-  /** How often a unit goes through all of the inputs, each time with as many other rows of weights. */
-  readonly passes: number;
+  /** Products that a stage's weights are multiplied in, one after the other: where sums are scaled, registers do not hold all products at once. */
+  readonly products: 1 | 2;
   readonly stages: number;
   /** Blocks that share a unit's inputs: where units are few, each multiplies a part, and another kernel adds the parts up (parts.ts). */
   readonly parts: number;
 }
 
 /** Elements of a row that goes out that a unit makes. */
-export const madeBy = ({ groupsDivide, columns, passes }: HopperTile, gated: boolean): number =>
-  passes * (columns / (gated ? 2 : 1)) * (groupsDivide === 'rows' ? 1 : groups);
+export const madeBy = ({ groupsDivide, columns }: HopperTile, gated: boolean): number =>
+  (columns / (gated ? 2 : 1)) * (groupsDivide === 'rows' ? 1 : groups);
 
 /** Whether rows that go out are rounded to e4m3: those between the two GEMMs, unless what goes out are sums of parts. */
 export const roundsRows = ({ dtype, gated }: GemmShape, { parts }: HopperTile): boolean =>

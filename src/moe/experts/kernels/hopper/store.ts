@@ -147,13 +147,12 @@ const storeScaled = (kit: HopperKit) => {
         ...{ own: pointer('v16'), to: pointer('v16'), scales: pointer('f32') },
         /** [warp group][row]: largest magnitudes, where groups share rows. */
         ...{ peaks: pointer('u32'), group: 'u32', place: outPlace },
-        /** The values of all passes, one behind the other. */
         values: registers('f32'),
       },
       using: {
         ...{ ...kit.u, OCTETS: boxRows / 8, PACKS: Math.ceil(boxRows / 64), APART: 8 * rowVectors },
-        ...{ IN_PASS: kit.u.MADE_IN_PASS, SCALES: shape.outputs / 128, exponentFor },
-        ...{ findPeaks: findPeaks(kit), sendRows: sendRows(boxRows / 16, shape.outputs, 'e4m3') },
+        ...{ SCALES: shape.outputs / 128, exponentFor, findPeaks: findPeaks(kit) },
+        sendRows: sendRows(boxRows / 16, shape.outputs, 'e4m3'),
       },
     },
     (g, { own, to, scales, peaks, group, place: { row, left, element }, values }, u) => {
@@ -171,23 +170,20 @@ const storeScaled = (kit: HopperKit) => {
             g.bits('f32', scale),
           );
       }
-      for (const pass of g.unroll(u.PASSES)) {
-        for (const half of g.unroll(2)) {
-          const some = g.registers('f32', 16);
-          const mine = own.as('u16').at((g.laneId / 4 + 8 * half) * u.APART + (g.laneId % 4));
-          for (const from of g.unroll(u.PACKS)) {
-            for (const i of g.unroll(16)) {
-              const at = pass * 4 * u.OCTETS + 32 * from + 4 * ((i - (i % 2)) / 2) + 2 * half + (i % 2);
-              if (at < values.length) some[i] = values[at]! * inverse[half]!;
-            }
-            const bytes = g.pack('e4m3', some);
-            for (const v of g.unroll(8))
-              if (8 * from + v < u.OCTETS) g.store(mine.at(4 * (8 * from + v)), g.lane(bytes, 'u16', v));
+      for (const half of g.unroll(2)) {
+        const some = g.registers('f32', 16);
+        const mine = own.as('u16').at((g.laneId / 4 + 8 * half) * u.APART + (g.laneId % 4));
+        for (const from of g.unroll(u.PACKS)) {
+          for (const i of g.unroll(16)) {
+            const at = 32 * from + 4 * ((i - (i % 2)) / 2) + 2 * half + (i % 2);
+            if (at < values.length) some[i] = values[at]! * inverse[half]!;
           }
+          const bytes = g.pack('e4m3', some);
+          for (const v of g.unroll(8))
+            if (8 * from + v < u.OCTETS) g.store(mine.at(4 * (8 * from + v)), g.lane(bytes, 'u16', v));
         }
-        const begin = element + pass * u.IN_PASS;
-        u.sendRows({ own, to, place: { row, left, element: begin } });
       }
+      u.sendRows({ own, to, place: { row, left, element } });
     },
   );
 };
@@ -197,8 +193,6 @@ const sending = ({ at: { outputs } }: HopperKit) => ({
   own: pointer('v16'),
   outputs,
   peaks: pointer('u32'),
-  /** What passes before made, [value][thread], from this thread's first on. */
-  kept: pointer('f32'),
   group: 'u32' as const,
   part: 'u32' as const,
   place: outPlace,
@@ -228,15 +222,10 @@ const sendBf16 = (kit: HopperKit) =>
 const sendScaled = (kit: HopperKit) =>
   device(
     { params: sending(kit), using: { ...kit.u, gate: gate(kit), storeScaled: storeScaled(kit) } },
-    (g, { own, outputs: { to, toScales }, peaks, kept, group, place, sums }, u) => {
+    (g, { own, outputs: { to, toScales }, peaks, group, place, sums }, u) => {
       const made = g.registers('f32', sums.length / 2);
-      const all = g.registers('f32', u.PASSES * made.length);
-      if (place.left > 0) {
-        u.gate({ sums, made });
-        for (const i of g.unroll((u.PASSES - 1) * made.length)) all[i] = g.load(kept.at(i * u.THREADS));
-      }
-      for (const i of g.unroll(made.length)) all[(u.PASSES - 1) * made.length + i] = made[i]!;
-      u.storeScaled({ own, to, scales: toScales[0]!, peaks, group, place, values: all });
+      if (place.left > 0) u.gate({ sums, made });
+      u.storeScaled({ own, to, scales: toScales[0]!, peaks, group, place, values: made });
     },
   );
 
