@@ -108,6 +108,18 @@ DEVICE void wgmma_fence(f32 (&... sums)[n]) {
   }),
 
   /**
+   * Has the compiler finish here what was computed of these registers. Else it may move that behind products that follow, and run out of
+   * registers for those that it copies.
+   */
+  hold: operation({
+    signature: calls<(values: Registers<'f32'>) => void>(),
+    takes: { values: array('f32') },
+    cuda: hold,
+    only: 'hopper',
+    simulate: () => {},
+  }),
+
+  /**
    * Starts sum += a · bᵀ, or sum = a · bᵀ where `begin` is true: a is 64 rows, b as many as there are columns; a row is as
    * long as the swizzle. Until a `wait`, a and b are read, and the sums are nobody's.
    */

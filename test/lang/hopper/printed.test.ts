@@ -36,9 +36,11 @@ test('a fence and a wait hold the sums that they hand over, and none that is und
       const tiles = g.shared(operand, 2);
       const even = g.registers('f32', 32);
       const odd = g.registers('f32', 32);
+      const other = g.registers('f32', 8);
       g.wgmma.fence();
       g.wgmma.multiply(even, tiles.at(0), tiles.at(1), true);
       g.wgmma.commit();
+      g.wgmma.hold(other);
       g.wgmma.fence();
       g.wgmma.multiply(odd, tiles.at(0), tiles.at(1), true);
       g.wgmma.commit();
@@ -48,8 +50,14 @@ test('a fence and a wait hold the sums that they hand over, and none that is und
       g.store(to.at(128 + g.threadIdx.x), odd[0]!);
     },
   );
-  const calls = printCuda(twoSets.ir()).match(/wgmma_(fence|wait<\d>)\([a-z, ]*\)/g);
+  const calls = printCuda(twoSets.ir()).match(/\b(wgmma_(fence|wait<\d>)|hold)\([a-z]+\);/g);
   expect(calls).toEqual([
-    ...['wgmma_fence(even)', 'wgmma_fence(odd)', 'wgmma_wait<1>(even)', 'wgmma_wait<0>(odd)'],
+    ...[
+      'wgmma_fence(even);',
+      'hold(other);',
+      'wgmma_fence(odd);',
+      'wgmma_wait<1>(even);',
+      'wgmma_wait<0>(odd);',
+    ],
   ]);
 });

@@ -94,7 +94,15 @@ const multiplyUnit = (kit: HopperKit) =>
       const part = { row: groupRow, column: beside * u.COLUMNS, turn };
       const element = place.element + beside * u.BOX_ROWS;
       if (u.SCALED) {
-        const at = u.findScales({ outputs, expert, begin, last: there - 1, first, element, step: place.step });
+        const at = u.findScales({
+          outputs,
+          expert,
+          begin,
+          last: there - 1,
+          first,
+          element,
+          step: place.step,
+        });
         const scales = { rows: outputs.rowScales[0]!, weights: outputs.weightScales[0]!, at };
         u.multiplyScaled({ ring, part, scales, sums });
       } else u.multiplyRows({ ring, part, sums });

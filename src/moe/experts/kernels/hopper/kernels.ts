@@ -1,5 +1,6 @@
 /** The two GEMMs of experts on Hopper, made once for all layers of a process that are alike. */
 import { memoized } from '../../../families/family.js';
+import { scaleBlock } from '../../../formats/index.js';
 import { gemmsOf, type MlpShape } from '../gemm/kernels.js';
 import type { GemmShape } from '../gemm/shape.js';
 import { hopperGemmKernel } from './kernel.js';
@@ -36,18 +37,23 @@ function tileFor(mlp: MlpShape, gemm: Pick<GemmShape, 'inputs' | 'outputs' | 'ga
   const { of, dtype, experts, rows, kind, multiprocessors, invariant = false } = mlp;
   const many = rows > groupRows;
   const scaled = dtype === 'e4m3';
-  // Sums that the threads scale lie in registers beside their products.
-  const widest = kind === 'sim' ? 64 : many && !scaled ? 256 : 128;
+  const narrows = scaled && gated;
+  const widest = kind === 'sim' && !(scaled && many) && !narrows ? 64 : many ? 256 : 128;
   const tileOf = (columns: number): HopperTile => {
-    const stages = kind === 'sim' ? 4 : !many ? 5 : !scaled ? 4 : gated ? 5 : 6;
-    return { groupsDivide: many ? 'rows' : 'columns', columns, products: 1, stages, parts: 1 };
+    // Sums that the threads scale lie in registers beside their products.
+    const products = scaled && columns > 128 ? 2 : 1;
+    const stages = kind === 'sim' || products === 2 ? 4 : !many ? 5 : !scaled ? 4 : gated ? 5 : 6;
+    return { groupsDivide: many ? 'rows' : 'columns', columns, products, stages, parts: 1 };
   };
   // Outputs are a multiple of 64, or of 128 where they are scaled: the last fits all.
-  const fitting = (tile: HopperTile): boolean => outputs % madeBy(tile, gated) === 0;
+  const divides = (tile: HopperTile): boolean => outputs % madeBy(tile, gated) === 0;
+  // A row that goes out rounded needs 128 elements to find their scale.
+  const fitting = (tile: HopperTile): boolean =>
+    divides(tile) && (!narrows || madeBy(tile, gated) % scaleBlock === 0);
   // Three quarters are for gpt-oss: 2880 = 15 · 192. Scales belong to 128 elements, so no tile may have 96.
   const shares = scaled ? [1, 1 / 2, 1 / 4] : [1, 3 / 4, 1 / 2, 1 / 4];
   const widths = shares.map((share) => tileOf(share * widest));
-  const shared = widths.find(fitting)!;
+  const shared = widths.find((tile) => tile.products === 1 && divides(tile))!;
   const rowTiles = experts * Math.ceil(rows / ((many ? groups : 1) * groupRows));
   const unitsOf = (tile: HopperTile): number => rowTiles * (outputs / madeBy(tile, gated));
   const units = unitsOf(shared);
@@ -56,17 +62,17 @@ function tileFor(mlp: MlpShape, gemm: Pick<GemmShape, 'inputs' | 'outputs' | 'ga
     of === 'all' && kind === 'cuda' ? multiprocessorsBeside(rows, multiprocessors) : multiprocessors;
   if (invariant) {
     const [usual, ...narrower] = widths.filter(fitting) as [HopperTile, ...HopperTile[]];
-    // Several passes make no more units, and a store takes no less than 32 elements of a row.
-    const possible = narrower.filter(({ columns, passes }) => passes === 1 && columns >= (gated ? 64 : 32));
+    // A store takes no less than 32 elements of a row.
+    const possible = narrower.filter(({ columns }) => columns >= (gated ? 64 : 32));
     return [usual, ...possible].find((tile) => 2 * unitsOf(tile) > blocks) ?? possible.at(-1) ?? usual;
   }
   const stages = gemm.inputs / stageDepth(dtype);
   const parts = [16, 8, 7, 6, 5, 4, 3, 2].find((some) => stages % some === 0 && units * some <= blocks);
   if (parts !== undefined) return { ...shared, parts };
-  // Two products of 128 rows of weights. A row that goes out rounded needs 128 elements to find their scale.
-  const wide: HopperTile = { ...tileOf(256), products: 2, stages: 4 };
-  if (scaled && many) return fitting(wide) ? wide : shared;
-  return gated && scaled ? tileOf(128) : shared;
+  const [first, second = first] = widths.filter(fitting) as [HopperTile, ...HopperTile[]];
+  // Two products take a tenth less than two units of one; where units are few, the last that each block takes can cost more.
+  const rounds = (tile: HopperTile): number => tile.products * Math.ceil(unitsOf(tile) / blocks);
+  return first.products === 2 && rounds(first) > 1.1 * rounds(second) ? second : first;
 }
 
 /** Threads of a block that adds parts up. */

@@ -145,29 +145,40 @@ const multiplyNarrow = (kit: HopperKit) =>
 
 /**
  * A stage's sums are two products, one after the other in the same registers: rows are brought once for twice as many weights. While
- * one warp group scales, the other has the tensor cores.
+ * one warp group scales, the other has the tensor cores. Scales are loaded a stage ahead, so that no product waits for them.
  */
 const multiplyWide = (kit: HopperKit) =>
   device(
     {
       params: scaledParams(kit),
       using: {
-        ...{ ...kit.u, loadScales: loadScales(kit) },
+        ...{ ...kit.u, LAST: kit.stepsOfPart - 1, loadScales: loadScales(kit) },
+        // Where units begin at the ring's first stage, the compiler knows each stage's place.
+        ...{ IN_A_ROW: kit.stepsOfPart % kit.of.stages === 0 ? kit.of.stages : 1 },
         ...{ startProduct: startProduct(kit), addScaled: addScaled(kit) },
       },
     },
     (g, { ring, part, scales, sums }, u) => {
       for (const i of g.unroll(sums.length)) sums[i] = g.f32(0);
-      for (let step = g.u32(0); step < u.STEPS; step += 1) {
-        const now = g.registers('f32', 4);
-        u.loadScales({ scales, base: step, i: 0, now });
-        const stage = u.wait({ gates: ring.gates, step: part.turn + step });
-        for (const half of g.unroll(2)) {
-          const products = g.registers('f32', sums.length / 2);
-          u.startProduct({ ring, part, stage, product: half, products });
-          g.wgmma.wait(0);
-          if (half === 1 && g.laneId === 0) u.release({ gates: ring.gates, step: part.turn + step });
-          u.addScaled({ products, scales: now, sums, from: half * products.length });
+      const products = g.registers('f32', sums.length / 2);
+      const next = g.registers('f32', 4);
+      const begin = (part.turn / u.IN_A_ROW) * u.IN_A_ROW;
+      u.loadScales({ scales, base: 0, i: 0, now: next });
+      for (let base = g.u32(0); base < u.STEPS; base += u.IN_A_ROW) {
+        for (const i of g.unroll(u.IN_A_ROW)) {
+          const now = g.registers('f32', 4);
+          for (const s of g.unroll(4)) now[s] = next[s]!;
+          const turn = begin + base + i;
+          const stage = u.wait({ gates: ring.gates, step: turn });
+          for (const half of g.unroll(2)) {
+            g.wgmma.hold(sums);
+            u.startProduct({ ring, part, stage, product: half, products });
+            if (half === 0)
+              u.loadScales({ scales, base: g.min(base + i + 1, g.u32(u.LAST)), i: 0, now: next });
+            g.wgmma.wait(0);
+            if (half === 1 && g.laneId === 0) u.release({ gates: ring.gates, step: turn });
+            u.addScaled({ products, scales: now, sums, from: half * products.length });
+          }
         }
       }
     },
