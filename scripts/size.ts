@@ -13,10 +13,10 @@ interface Part {
 
 const ceilings = {
   base: 1_100,
-  lang: 11_050,
+  lang: 11_060,
   gpu: 21_080,
   net: 11_360,
-  moe: 19_390,
+  moe: 19_430,
   verify: 7_070,
   tools: 10_100,
   cli: 2_900,
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_130 },
+  { name: 'src', files: sources('src'), ceiling: 84_180 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_790 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_340 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 34_460 },
+  ...{ name: 'docs and README', ceiling: 34_590 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
