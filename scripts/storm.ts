@@ -81,8 +81,15 @@ const clock = (days: string): Fault => ({
   ...{ name: `the clock jumps by ${days}`, loses: false, mend: nothing },
   begin: (n) => inMachine(n, `date -s '${days}'`),
 });
-const freeze = async (n: number) => machines.at(n).freeze(true);
-const thaw = async (n: number) => machines.at(n).freeze(false);
+/** Not until the others leave it out: what they send to it stalls their emulated NICs, and so perhaps themselves. */
+const frozen = (seconds: number, loses: boolean): Fault => ({
+  ...{ name: `frozen for ${seconds} s`, loses, mend: nothing },
+  async begin(n) {
+    machines.at(n).freeze(true);
+    await delay(1000 * seconds);
+    machines.at(n).freeze(false);
+  },
+});
 
 let booting = Promise.resolve();
 const deadly: readonly Fault[] = [
@@ -116,15 +123,8 @@ const others: readonly Fault[] = [
     begin: (n) => inMachine(n, 'ip link set eth0 down'),
     mend: (n) => inMachine(n, 'ip link set eth0 up'),
   },
-  { name: 'frozen', loses: true, begin: freeze, mend: thaw },
-  {
-    ...{ name: 'frozen for 2 s', loses: false, mend: nothing },
-    async begin(n) {
-      await freeze(n);
-      await delay(2000);
-      await thaw(n);
-    },
-  },
+  frozen(20, true),
+  frozen(2, false),
   ...['loss 1%', 'duplicate 1%', 'delay 50ms 20ms', 'delay 10ms reorder 25%'].map(netem),
   ...['+1 day', '-1 day'].map(clock),
   {
