@@ -77,7 +77,11 @@ export function factorOf(buffer: ByteAt['buffer'], low: number, high: number, tu
 }
 
 /** Where a piece lies: the line of an atom's pieces that it is in, and how many bytes along that line. */
-function pieceAt({ offset, swizzle, turned, leading, stride }: Factor, line: number, along: number): number {
+export function pieceAt(
+  { offset, swizzle, turned, leading, stride }: Factor,
+  line: number,
+  along: number,
+): number {
   const within = line & 7;
   if (swizzle === 0) {
     const [next, nextLines] = turned ? [stride, leading] : [leading, stride];

@@ -9,6 +9,7 @@ import {
   type ElementType,
   elementTypes,
   type Factor,
+  pieceAt,
   readFactor,
   readWord,
   startOf,
@@ -82,12 +83,15 @@ interface Form {
   readonly turnedA: boolean;
   readonly turnedB: boolean;
   readonly sign: number;
+  /** Which byte of its word each factor's scale is; null where factors have none. */
+  readonly scales: readonly [number, number] | null;
 }
 
 const types: Readonly<Record<string, readonly (ElementType | undefined)[]>> = {
   f16: ['f16', 'bf16'],
   tf32: [undefined, undefined, 'tf32'],
   f8f6f4: ['e4m3', 'e5m2'],
+  mxf8f6f4: ['e4m3', 'e5m2'],
   i8: ['u8', 's8'],
 };
 
@@ -96,16 +100,18 @@ export function formOf(kind: string, bits: number): Form {
   const of = (shift: number): number => (bits >>> shift) & 7;
   const [a, b] = [types[kind]?.[of(7)], types[kind]?.[of(10)]];
   const isInteger = kind === 'i8';
-  const sums = (bits >>> 4) & 3;
-  if (a === undefined || b === undefined || (bits & 4) !== 0 || sums !== (isInteger ? 2 : 1))
+  const isScaled = kind === 'mxf8f6f4';
+  const isKnown = isScaled ? (bits >>> 23) & 1 : ((bits >>> 4) & 3) === (isInteger ? 2 : 1);
+  if (a === undefined || b === undefined || (bits & 4) !== 0 || !isKnown)
     throw new Error(
-      'a product in tensor memory is of dense f16, bf16, tf32, e4m3 or e5m2 into f32, or of s8 and u8 into s32: others are not simulated',
+      'a product in tensor memory is of dense f16, bf16, tf32, e4m3 or e5m2 into f32, of s8 and u8 into s32, or of e4m3 and e5m2 with scales of e8m0: others are not simulated',
     );
   const signs = (bits >>> 13) & 3;
   return {
     ...{ a, b, rows: ((bits >>> 24) & 31) << 4, columns: ((bits >>> 17) & 63) << 3 },
     ...{ turnedA: ((bits >>> 15) & 1) === 1, turnedB: ((bits >>> 16) & 1) === 1 },
     sign: signs === 1 || signs === 2 ? -1 : 1,
+    scales: isScaled ? [(bits >>> 29) & 3, (bits >>> 4) & 3] : null,
   };
 }
 
@@ -113,6 +119,8 @@ const depthBytes = 32;
 const mostColumns = 256;
 const a = new Float32Array(tensorLanes * depthBytes);
 const b = new Float32Array(mostColumns * depthBytes);
+const aScales = new Float64Array(tensorLanes);
+const bScales = new Float64Array(mostColumns);
 const aWords = new Int32Array(a.buffer);
 const bWords = new Int32Array(b.buffer);
 
@@ -131,12 +139,58 @@ interface Product {
   readonly to: number;
   readonly adds: boolean;
   readonly site: number;
+  /** Where the scales of both factors are, of a form that has them. */
+  readonly scales: readonly [number, number] | null;
+}
+
+/** Rows of shared memory go to tensor memory: `rows` of so many bytes, and once more for all lanes. False where that is not allocated. */
+export function copyToTensorMemory(
+  from: Factor,
+  to: { readonly memory: TensorMemory; readonly address: number },
+  [rows, bytes]: readonly [number, number],
+  site: number,
+  by: Copies,
+): boolean {
+  for (const place of stretchesOf(from, 0, rows, bytes, 'u8'))
+    by.touch('read', place, place.bytes, site, false);
+  for (let lane = 0; lane < tensorLanes; lane++) {
+    const place = to.memory.at(to.address, lane, bytes / 4);
+    if (place === null) return false;
+    by.touch('write', place, bytes, site, true);
+    for (let along = 0; along < bytes; along += 16) {
+      const piece = pieceAt(from, lane % rows, along) >>> 2;
+      place.buffer.i32.set(from.buffer.i32.subarray(piece, piece + 4), (place.offset + along) >>> 2);
+    }
+  }
+  return true;
+}
+
+/** The scales of so many rows: 32 in a column, each a byte of its word. Null where that is not allocated. */
+function bringScales(
+  memory: TensorMemory,
+  address: number,
+  byte: number,
+  into: Float64Array,
+  site: number,
+  by: Copies,
+): Float64Array | null {
+  for (let lane = 0; lane < 32; lane++) {
+    const columns = into.length / 32;
+    const place = memory.at(address, lane, Math.ceil(columns));
+    if (place === null) return null;
+    by.touch('read', place, 4 * Math.ceil(columns), site, true);
+    for (let at = 0; 32 * at + lane < into.length; at++) {
+      const power = (memory.buffer.i32[(place.offset >> 2) + at]! >>> (8 * byte)) & 255;
+      into[32 * at + lane] = power === 255 ? Number.NaN : 2 ** (power - 127);
+    }
+  }
+  return into;
 }
 
 /** sums = a · bᵀ, or what they are and that; of one block, or of a pair, each of which has half of b. Says what is wrong, or null. */
 export function multiplyInTensorMemory(
   parts: readonly Part[],
-  { form, to, adds, site }: Product,
+  { form, to, adds, site, scales }: Product,
   by: Copies,
 ): string | null {
   const { rows, columns, sign } = form;
@@ -172,6 +226,15 @@ export function multiplyInTensorMemory(
           );
       }
     } else if (!bring(of, tensorLanes, form.a, aWords)) return misplaced;
+    let scaled: readonly Float64Array[] | null = null;
+    if (form.scales !== null && scales !== null) {
+      const into = [aScales, bScales.subarray(0, columns)] as const;
+      const [ofA, ofB] = ([0, 1] as const).map((i) =>
+        bringScales(memory, scales[i], form.scales![i], into[i], site, by),
+      );
+      if (!ofA || !ofB) return 'scales lie in tensor memory that is not allocated';
+      scaled = [ofA, ofB];
+    }
     for (let row = 0; row < tensorLanes; row++) {
       const place = memory.at(to, row, columns);
       if (place === null) return 'the sums lie in tensor memory that is not allocated';
@@ -182,6 +245,7 @@ export function multiplyInTensorMemory(
       for (let column = 0; column < columns; column++) {
         let sum = 0;
         for (let k = 0; k < depth; k++) sum += a[row * depth + k]! * b[column * depth + k]!;
+        if (scaled !== null) sum *= scaled[0]![row]! * scaled[1]![column]!;
         sums[first + column] = (adds ? sums[first + column]! : 0) + sign * sum;
       }
     }

@@ -32,7 +32,13 @@ import type { Puts } from './puts.js';
 import { WarpRegisters } from './registers.js';
 import { Task } from './schedule.js';
 import type { AccessAt, Spins } from './spins.js';
-import { formOf, multiplyInTensorMemory, TensorMemory, tensorMemoryBytes } from './tensor-core.js';
+import {
+  copyToTensorMemory,
+  formOf,
+  multiplyInTensorMemory,
+  TensorMemory,
+  tensorMemoryBytes,
+} from './tensor-core.js';
 import { tensorAt } from './tensor-maps.js';
 
 const groupThreads = 128;
@@ -791,6 +797,7 @@ export class Thread extends Task {
     bits: number,
     adds: boolean,
     leaves: number,
+    scales: readonly [number, number] | null,
     site: number,
   ): void {
     const form = formOf(kind, bits);
@@ -807,8 +814,26 @@ export class Thread extends Task {
         memory: tensorMemory,
       };
     });
-    const wrong = multiplyInTensorMemory(parts, { form, to, adds, site }, this.#copiesBy('tcgen05'));
+    const wrong = multiplyInTensorMemory(parts, { form, to, adds, site, scales }, this.#copiesBy('tcgen05'));
     if (wrong !== null) this.#wrongTensor(wrong, site);
+  }
+
+  /** Rows of shared memory go to tensor memory, of this block or of both of a pair. */
+  copyToTensor(
+    pair: boolean,
+    address: number,
+    from: readonly [number, number],
+    shape: readonly [number, number],
+    site: number,
+  ): void {
+    const first = this.rankInCluster & ~1;
+    const blocks = pair ? [0, 1].map((i) => this.#inCluster(first + i, site)) : [this.block];
+    for (const { shared, tensorMemory: memory } of blocks) {
+      if (memory === null) this.#wrongTensor('a block has no tensor memory yet', site);
+      const rows = factorOf(shared[0]!, ...from, false);
+      if (!copyToTensorMemory(rows, { memory, address }, shape, site, this.#copiesBy('tcgen05')))
+        this.#wrongTensor('that tensor memory is not allocated', site);
+    }
   }
 
   /** Arrives at an mbarrier, here or in each block that a mask names, once its products are done. */

@@ -21,6 +21,7 @@ export function tcgen05(x: Instruction): void {
     whole(x, () => x.code.line(`t.freeTensor(${x.word(x.operand(0))}, ${x.word(x.operand(1))}, ${x.site});`));
   } else if (part === 'relinquish_alloc_permit') whole(x, () => x.code.line('t.tensorMemory.relinquish();'));
   else if (part === 'mma') multiply(x, pair);
+  else if (part === 'cp') copy(x, pair);
   else if (part === 'commit') commit(x);
   else if (part === 'ld' || part === 'st') move(x, part === 'ld');
   else if (part === 'wait::ld' || part === 'wait::st')
@@ -28,10 +29,7 @@ export function tcgen05(x: Instruction): void {
   else if (part === 'fence::before_thread_sync' || part === 'fence::after_thread_sync') {
     if (x.checked)
       x.code.line(`t.fenceTensor('${part === 'fence::before_thread_sync' ? 'before' : 'after'}');`);
-  } else
-    x.refuse(
-      'of tcgen05, alloc, mma without scales, commit, ld and st of 32x32b, wait and fence are simulated',
-    );
+  } else x.refuse('of tcgen05, alloc, mma, cp, commit, ld and st of 32x32b, wait and fence are simulated');
 }
 
 /** The warp does it as one. */
@@ -52,9 +50,13 @@ function tensorAddress(x: Instruction, operand: PtxOperand): string {
 }
 
 function multiply(x: Instruction, pair: boolean): void {
-  const kind = x.among('kind::f16', 'kind::tf32', 'kind::f8f6f4', 'kind::i8')?.slice(6);
-  if (kind === undefined) x.refuse('products with scales are not simulated');
-  const [to, left, right, form, ...rest] = x.operands;
+  const kind = x.among('kind::f16', 'kind::tf32', 'kind::f8f6f4', 'kind::i8', 'kind::mxf8f6f4')?.slice(6);
+  if (kind === undefined) x.refuse('products of 4 bits are not simulated');
+  const isScaled = x.has('block_scale');
+  if (isScaled) x.ignore(/^(scale_vec::1X|block32)$/);
+  const [to, left, right, form, ...others] = x.operands;
+  const scales = isScaled ? others.splice(0, 2).map((one) => tensorAddress(x, one)) : [];
+  const rest = others;
   const adds = rest.find((one) => one.kind !== 'list');
   if (
     to === undefined ||
@@ -71,7 +73,20 @@ function multiply(x: Instruction, pair: boolean): void {
   const out = lanes?.kind === 'list' ? lanes.elements.map((one) => x.word(one)).join(' | ') : '0';
   const a = left.kind === 'address' ? tensorAddress(x, left) : `[${x.pair(left)}]`;
   x.code.line(
-    `t.multiplyTensor('${kind}', ${pair}, ${tensorAddress(x, to)}, ${a}, [${x.pair(right)}], ${x.word(form)}, ${x.predicate(adds)}, ${out}, ${x.site});`,
+    `t.multiplyTensor('${kind}', ${pair}, ${tensorAddress(x, to)}, ${a}, [${x.pair(right)}], ${x.word(form)}, ${x.predicate(adds)}, ${out}, ${isScaled ? `[${scales}]` : 'null'}, ${x.site});`,
+  );
+}
+
+function copy(x: Instruction, pair: boolean): void {
+  const shape = x.among('32x128b', '128x128b', '128x256b');
+  if (shape === null || (shape === '32x128b') !== x.has('warpx4'))
+    x.refuse(
+      'of copies to tensor memory, 32x128b.warpx4, 128x128b and 128x256b are simulated, of whole bytes',
+    );
+  const [rows, bits] = shape.slice(0, -1).split('x').map(Number);
+  const address = tensorAddress(x, x.operand(0));
+  x.code.line(
+    `t.copyToTensor(${pair}, ${address}, [${x.pair(x.operand(1))}], [${rows}, ${bits! / 8}], ${x.site});`,
   );
 }
 

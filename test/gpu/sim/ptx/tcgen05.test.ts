@@ -26,23 +26,34 @@ interface Case {
   readonly a: Form | 'tensor memory';
   readonly b: Form;
   readonly blocks?: 1 | 2;
+  /** Rows and columns have scales, which go from shared to tensor memory. */
+  readonly scaled?: true;
 }
+
+/** Where the scales of both factors lie, 32 rows of four words; which byte of a word each is; and the power of two of a row. */
+const [scalesOfA, scalesOfB] = [45_056, 45_568];
+const [byteOfA, byteOfB] = [1, 2];
+const powerOfRow = (row: number): number => row % 3;
+const powerOfColumn = (column: number): number => -(column % 2);
 
 const registers = Array.from({ length: columns }, (_, i) => `%r${20 + i}`);
 const wait = `WAIT: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r2], 0; @!%p2 bra WAIT;`;
 const awaitLoad = 'tcgen05.wait::ld.sync.aligned;';
 
 /** Twice the product, for it is added a second time; the sums go through tensor memory once more. */
-function textOf({ type, a, blocks = 1 }: Case): string {
+function textOf({ type, a, blocks = 1, scaled }: Case): string {
   const group = `cta_group::${blocks}`;
-  const [kind] = kinds[type]!;
+  const [plainKind] = kinds[type]!;
+  const kind = scaled ? 'mxf8f6f4.block_scale' : plainKind;
   const inMemory = a === 'tensor memory';
   const product = (adds: string): string =>
-    `tcgen05.mma.${group}.kind::${kind} [%r5], ${inMemory ? '[%r6]' : '%rd3'}, %rd4, %r7, ${adds};`;
+    `tcgen05.mma.${group}.kind::${kind} [%r5], ${inMemory ? '[%r6]' : '%rd3'}, %rd4, %r7, ${scaled ? '[%r52], [%r53], ' : ''}${adds};`;
+  const copied = (at: number, to: string): string =>
+    `mov.b64 %rd11, ${(1n << 46n) | (8n << 32n) | BigInt(at >> 4)}; tcgen05.cp.${group}.32x128b.warpx4 [${to}], %rd11;`;
   const meets =
     blocks === 1 ? 'bar.sync 0;' : 'barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;';
   const many = blocks === 1 ? '' : '.multicast::cluster';
-  return `.version 8.7
+  return `.version 8.8
 .target sm_100a
 .address_size 64
 .shared .align 1024 .b8 tiles[${all}]; .shared .align 8 .b64 gate; .shared .align 4 .b32 first;
@@ -77,6 +88,7 @@ COPY: shl.b32 %r12, %r11, 4; cvt.u64.u32 %rd6, %r12; add.s64 %rd7, %rd1, %rd6; a
   }
   setp.ne.u32 %p5, %r8, 0; or.pred %p6, %p1, %p5; setp.eq.u32 %p7, %r7, 0;
   @%p6 bra WAIT;
+  ${scaled ? `add.u32 %r52, %r5, 40; add.u32 %r53, %r5, 44; ${copied(scalesOfA, '%r52')} ${copied(scalesOfB, '%r53')}` : ''}
   ${product('%p7')}
   not.pred %p7, %p7;
   ${product('%p7')}
@@ -97,7 +109,7 @@ END: ret;
 }
 
 async function multiply(of: Case, change = (text: string) => text, seed = '1') {
-  const { type, a, b, blocks = 1 } = of;
+  const { type, a, b, blocks = 1, scaled } = of;
   const { size, bits } = numbers[type]!;
   const depth = 32 / size;
   const value = (i: number): number => ((i * 7) % 9) - 4;
@@ -112,6 +124,12 @@ async function multiply(of: Case, change = (text: string) => text, seed = '1') {
       for (let k = 0; k < depth; k++) {
         const at = a === 'tensor memory' ? all + 32 * row + k * size : placeOf(a, row, k * size);
         put(base + at, value((block * rows + row) * 3 + k));
+      }
+    if (scaled)
+      for (let row = 0; row < rows; row++) {
+        const at = base + 16 * (row % 32) + 4 * (row >> 5);
+        image[at + scalesOfA + byteOfA] = 127 + powerOfRow(block * rows + row);
+        image[at + scalesOfB + byteOfB] = 127 + powerOfColumn(row);
       }
     for (let row = 0; row < half; row++)
       for (let k = 0; k < depth; k++)
@@ -131,7 +149,7 @@ async function multiply(of: Case, change = (text: string) => text, seed = '1') {
   const isInteger = type === 's8';
   const [, code] = kinds[type]!;
   const form =
-    ((isInteger ? 2 : 1) << 4) |
+    (scaled ? (byteOfB << 4) | (1 << 23) | (byteOfA << 29) : (isInteger ? 2 : 1) << 4) |
     (code << 7) |
     (code << 10) |
     ((columns / 8) << 17) |
@@ -155,7 +173,7 @@ async function multiply(of: Case, change = (text: string) => text, seed = '1') {
     const [row, column] = [Math.floor(i / columns), i % columns];
     let sum = 0;
     for (let k = 0; k < depth; k++) sum += value(row * 3 + k) * value(column + 5 * k);
-    return 2 * sum;
+    return 2 * sum * (scaled ? 2 ** (powerOfRow(row) + powerOfColumn(column)) : 1);
   });
   return { sums, expected, error, findings: machine.findings.map(formatFinding) };
 }
@@ -166,6 +184,8 @@ const cases: readonly Case[] = [
   ...['bf16', 'e4m3'].map((type) => ({ type, a: tall, b: plain })),
   ...['f16', 's8'].map((type) => ({ type, a: 'tensor memory' as const, b: along(32) })),
   ...['bf16', 'e4m3'].map((type) => ({ type, a: along(128), b: along(128), blocks: 2 as const })),
+  ...['e4m3', 'e5m2'].map((type) => ({ type, a: along(128), b: along(64), scaled: true as const })),
+  { type: 'e4m3', a: along(128), b: along(128), blocks: 2, scaled: true },
 ];
 
 describe('a product in tensor memory', () => {
