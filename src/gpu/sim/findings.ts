@@ -1,6 +1,7 @@
 /** Collects what a run finds out, each thing once, and turns findings into text. */
 import { demangled } from '../../lang/ptx/index.js';
 import type { AccessReport, BufferInfo, Finding, StaleRead } from './detector/detector.js';
+import { inWordsOf } from './detector/words.js';
 
 type Content<F> = F extends unknown ? Omit<F, 'seed' | 'configuration' | 'stale'> : never;
 /** A finding before it knows which run it belongs to. */
@@ -29,7 +30,11 @@ export class FindingLog {
   }
 
   misuse(message: string, buffer: BufferInfo, offset: number, access: AccessReport): void {
-    this.add({ kind: 'misuse', message, buffer: buffer.purpose, location: buffer.describe(offset), access });
+    const said = inWordsOf(access.where, message);
+    this.add({
+      ...{ kind: 'misuse', message: said, buffer: buffer.purpose, location: buffer.describe(offset) },
+      access,
+    });
   }
 
   uninitialised(buffer: BufferInfo, offset: number, access: AccessReport): void {

@@ -27,6 +27,8 @@ const words: readonly Word[] = [
   { is: /g\.cluster\.barrier\(\)/g, ptx: 'barrier.cluster', CUDA: 'cluster.sync()' },
   { is: /g\.proxyFence\('\w+'\)/g, ptx: 'fence.proxy.async' },
   { is: /g\.awaitPrevious\(\)/g, ptx: 'griddepcontrol.wait', CUDA: 'cudaGridDependencySynchronize()' },
+  { is: /g\.async\.commit/g, ptx: 'cp.async.commit_group' },
+  { is: /g\.bulk\.commit/g, ptx: 'cp.async.bulk.commit_group' },
   { is: /g\.async\.wait/g, ptx: 'cp.async.wait_group' },
   { is: /g\.bulk\.waitReads|\bwaitReads/g, ptx: 'cp.async.bulk.wait_group.read' },
   { is: /g\.bulk\.wait/g, ptx: 'cp.async.bulk.wait_group' },
