@@ -2,7 +2,7 @@
  * A ring of stages in shared memory that some threads fill and others empty. Each stage has two mbarriers, *full* and *empty*;
  * both sides count the same steps from 0 on, and step n has stage n % stages, whose mbarriers are in phase n / stages.
  */
-import { requireInteger, requireObject } from '../base/errors.js';
+import { requireInteger, requireObject, requireOneOf } from '../base/errors.js';
 import { device } from './define.js';
 import { pointer, record } from './header.js';
 
@@ -14,17 +14,21 @@ const gates = record({ full: pointer('u64'), empty: pointer('u64') });
 /**
  * Device functions for a ring: they come to a kernel through `using`, and take its mbarriers, `{ full, empty }`, each of which is
  * `g.shared('u64', stages)`. Of each stage `fills` threads arrive when it is full (with `g.mbarrier.expect`, where the copy engine fills it), and
- * `empties` when it may be filled again.
+ * `empties` when it may be filled again. Say `readers: 'threads'` where the copy engine fills stages that threads read by ordinary loads: the
+ * engine has a path to memory of its own, so each reader fences its reads before it releases the stage.
  */
 export function pipeline(options: {
   readonly stages: number;
   readonly fills?: number;
   readonly empties: number;
+  readonly readers?: 'tensor cores' | 'threads';
 }) {
   requireObject('options', options, '{ stages, empties }');
   const STAGES = requireInteger('stages', options.stages, 1, mostStages);
   const FILLS = requireInteger('fills', options.fills ?? 1, 1, 1024);
   const EMPTIES = requireInteger('empties', options.empties, 1, 1024);
+  const readers = requireOneOf('readers', options.readers ?? 'tensor cores', ['tensor cores', 'threads']);
+  const FENCES = readers === 'threads';
   const ofStep = { params: { gates, step: 'u32' }, using: { STAGES } } as const;
   return {
     stages: STAGES,
@@ -58,7 +62,8 @@ export function pipeline(options: {
     }),
 
     /** The calling thread has done with the stage of a step. */
-    release: device(ofStep, (g, { gates, step }, { STAGES }) => {
+    release: device({ ...ofStep, using: { STAGES, FENCES } }, (g, { gates, step }, { STAGES, FENCES }) => {
+      if (FENCES) g.proxyFence('shared');
       g.mbarrier.arrive(gates.empty.at(step % STAGES));
     }),
   };

@@ -1,5 +1,5 @@
 /** Mistakes between warps of a block that have parts of their own: groups that meet, producers and consumers. */
-import { kernel, pointer } from '../../../../src/lang/index.js';
+import { kernel, pointer, pipeline as stagesOf } from '../../../../src/lang/index.js';
 import { type Exhibit, less, onOneRank } from './exhibit.js';
 
 const params = { input: pointer('u32'), scratch: pointer('u32'), out: pointer('u32') } as const;
@@ -67,6 +67,30 @@ const arrives = (name: string, count: number) =>
     g.store(out.at(g.threadIdx.x), g.u32(over));
   });
 
+/** The copy engine fills a stage three times over, and 32 threads read it. */
+const copied = (name: string, readers: 'tensor cores' | 'threads') =>
+  kernel(
+    { name, params, using: { ring: stagesOf({ stages: 1, empties: 32, readers }) } },
+    (g, { input, out }, { ring }) => {
+      const stage = g.shared('v16', 8);
+      const gates = { full: g.shared('u64', 1), empty: g.shared('u64', 1) };
+      if (g.threadIdx.x === 0) ring.start({ gates });
+      g.barrier();
+      for (let step = 0; step < 3; step++) {
+        if (g.threadIdx.x === 32) {
+          ring.acquire({ gates, step });
+          g.mbarrier.expect(gates.full.at(0), 128);
+          g.bulk.load(stage, input.as('v16'), 128, gates.full.at(0));
+        }
+        if (g.warpId === 0) {
+          ring.wait({ gates, step });
+          g.store(out.at(g.laneId), g.load(stage.as('u32').at(g.laneId)));
+          ring.release({ gates, step });
+        }
+      }
+    },
+  );
+
 const groupOfTwo = group('group_of_two', 64);
 const buffer = 'shared memory';
 
@@ -99,6 +123,14 @@ export const roles: readonly Exhibit[] = [
     less(pipeline, 'g.mbarrier.await(empty'),
     { block: 64 },
     ['g.store(stage', 'g.store(out.at(g.laneId), g.load(stage'],
+    { buffer },
+  ),
+  onOneRank(
+    'race',
+    'stage filled by the copy engine while threads have read it without a fence',
+    { wrong: copied('reads_unfenced', 'tensor cores'), right: copied('reads_fenced', 'threads') },
+    { block: 64 },
+    ['g.store(out.at(g.laneId), g.load(stage', 'g.bulk.load(stage'],
     { buffer },
   ),
   onOneRank(
