@@ -73,14 +73,16 @@ const copied = (name: string, readers: 'tensor cores' | 'threads') =>
     { name, params, using: { ring: stagesOf({ stages: 1, empties: 32, readers }) } },
     (g, { input, out }, { ring }) => {
       const stage = g.shared('v16', 8);
-      const gates = { full: g.shared('u64', 1), empty: g.shared('u64', 1) };
+      const full = g.shared('u64', 1);
+      const empty = g.shared('u64', 1);
+      const gates = { full, empty };
       if (g.threadIdx.x === 0) ring.start({ gates });
       g.barrier();
       for (let step = 0; step < 3; step++) {
         if (g.threadIdx.x === 32) {
           ring.acquire({ gates, step });
-          g.mbarrier.expect(gates.full.at(0), 128);
-          g.bulk.load(stage, input.as('v16'), 128, gates.full.at(0));
+          g.mbarrier.expect(full, 128);
+          g.bulk.load(stage, input.as('v16'), 128, full);
         }
         if (g.warpId === 0) {
           ring.wait({ gates, step });
