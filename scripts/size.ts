@@ -13,8 +13,8 @@ interface Part {
 
 const ceilings = {
   base: 1_100,
-  lang: 11_060,
-  gpu: 21_080,
+  lang: 11_070,
+  gpu: 21_190,
   net: 11_360,
   moe: 19_430,
   verify: 7_070,
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_180 },
+  { name: 'src', files: sources('src'), ceiling: 84_300 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_790 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_340 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_400 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 34_590 },
+  ...{ name: 'docs and README', ceiling: 34_630 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
