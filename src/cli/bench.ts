@@ -317,15 +317,16 @@ row is read for them.`,
       ),
     )
     .option('--no-nccl', 'skip the run with NCCL’s exchange')
+    .option('--invariant', 'a token has the same bits in every batch')
     .option('--sustained', sustainedSaid)
     .action((flags) => {
-      const { profile, ep, nccl, family, dtype, sustained } = flags;
+      const { profile, ep, nccl, family, dtype, sustained, invariant = false } = flags;
       const plan = {
         ...{
           profile,
           ranks: ep,
           expertsHere: flags.experts ?? null,
-          nccl,
+          ...{ nccl, invariant },
           ...onlyGiven({ family, sustained }),
         },
         ...{ rows: dtype === 'fp8' ? dtype : flags.rows, weights: dtype, ...measuring(flags, 30) },

@@ -6,7 +6,7 @@
  * | --- | --- | --- | --- |
  * | windows, ids and weights of routes, places | combine | dispatch of the next round in the lane | rounds of one layer reuse them in the same way: a family's table at its window |
  * | logits | the choice of experts | the next layer's `router_logits` | that launch is not programmatic: it begins when all before it has ended |
- * | ids and weights of routes | dispatch; ids without places also by combine | the next layer's choice of experts | it is behind that `router_logits` |
+ * | ids and weights of routes | dispatch; ids without places, and weights of an invariant layer, also by combine | the next layer's choice of experts | it is behind that `router_logits` |
  * | the plan | combine, also the one of a peer that pulls | the next layer's plan | it is behind a dispatch whose receive awaited the peers' next dispatch, which they enqueue behind their combine |
  * | rows that experts made | as the plan | the next layer's second product | as the plan |
  * | rows between products | the second product | the next layer's first product | it is behind the plan; what begins ahead of `awaitPrevious` reads weights only |

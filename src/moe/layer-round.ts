@@ -54,12 +54,12 @@ export class LayerRound {
     weights: Pick<MoeLayerOptions, 'router' | 'experts' | 'sharedExperts'>,
     keep: Keep,
   ): Promise<LayerRound> {
-    const { model, maxTokens, gemm } = layer;
+    const { model, maxTokens, gemm, invariant } = layer;
     const { scratch, plan, received } = lane;
     const { activation = 'swiglu' } = model;
     const router = keep(await Router.create(world, model, weights.router, maxTokens, scratch));
     const of = { world, shape: ep.shape, received };
-    const how = { activation, gemm, scratch };
+    const how = { activation, gemm, scratch, invariant };
     const experts = keep(await ExpertsMlp.create(of, plan, { ...weights.experts, ...how }));
     const { sharedExperts } = weights;
     const shared = sharedExperts ? await SharedExpert.create(world, lane, layer, sharedExperts, keep) : null;

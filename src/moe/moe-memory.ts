@@ -16,7 +16,7 @@ import { cublasRows } from './experts/mlp-cublas.js';
 import { hopperRows } from './experts/mlp-hopper.js';
 import type { RowsOf } from './experts/products.js';
 import { usualMultiprocessors } from './families/index.js';
-import { dtypes, expertsOf, type Layer, mxfp4Block, scaleBlock } from './layer/index.js';
+import { combineWeighs, dtypes, expertsOf, type Layer, mxfp4Block, scaleBlock } from './layer/index.js';
 import type { LayerPlan } from './moe-options.js';
 import { type MemoryPart, type MemoryUse, useOf } from './rounds/memory.js';
 import { layerOf } from './rounds/options.js';
@@ -31,7 +31,7 @@ export const bytesOfWeight = {
 
 /** `carrier`: what the windows and buffers of the ExpertParallel take. */
 export function layerMemory(
-  { model, rounds, maxTokens, carrier: options, planned: how, weights, gemm }: LayerPlan,
+  { model, rounds, maxTokens, carrier: options, planned: how, weights, gemm, invariant }: LayerPlan,
   { ranks, rank }: { readonly ranks: number; readonly rank: number },
   carrier: MemoryUse,
 ): MemoryUse {
@@ -40,7 +40,7 @@ export function layerMemory(
   const planned = rowsOfPlan(shape);
   const routes = ranks * maxTokens * model.topK;
   const { hidden, inner, sharedInner } = model;
-  const takesPlans = options.weighting === 'plan';
+  const takesPlans = combineWeighs(layer);
   const dtype = weights === 'fp8' ? 'e4m3' : 'bf16';
   const packed = weights === 'mxfp4';
   const chip = { kind: 'cuda', multiprocessors: usualMultiprocessors } as const;
@@ -48,7 +48,7 @@ export function layerMemory(
   const sumsOf = (of: 'plan' | 'all', experts: number, rows: number, inner: number): number =>
     (of === 'plan' && (gemm === 'cublas' || packed)) || experts === 0
       ? 0
-      : sumsOfParts({ of, experts, rows, hidden, inner, topK: model.topK, dtype, ...chip });
+      : sumsOfParts({ of, experts, rows, hidden, inner, topK: model.topK, dtype, invariant, ...chip });
   /** The bytes of the other rows of its own, of each: what its products allocate. */
   const bytesOfRow = (of: 'plan' | 'all', experts: number, evenly: number, inner: number): number => {
     let bytes = 0;

@@ -60,6 +60,11 @@ export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'c
    * has `capacity` rows of its own, all of them multiplied.
    */
   readonly gemm?: Gemm;
+  /**
+   * A token has the same bits whatever comes with it, on however many ranks, wherever its experts live: a row for each of its routes
+   * travels home, and no sum is cut by how many rows there are. Default false. Carried by 'one-sided', and not with cuBLAS.
+   */
+  readonly invariant?: boolean;
 }
 
 /** The types of experts' weights, by the names that users give. */
@@ -112,7 +117,7 @@ const layerOptions: Table<
   },
   ...{ alignment: true, capacity: true, experts: true, sharedExperts: true, router: true },
   ...{
-    overlap: requireFlag,
+    ...{ overlap: requireFlag, invariant: requireFlag },
     gemm: oneOf(gemms),
     rows: oneOf(['bf16', 'fp8']),
     weights: oneOf(weightsTypes),
@@ -146,6 +151,15 @@ export function sharingPlanOf(set: LayerPlan, options: SharingOptions): LayerPla
 export function setPlanOf(options: LayerBuffersOptions & Partial<MoeLayerWeights>) {
   requireMembers('options', options, layerOptions);
   const { family = 'auto', placement, rounds = 1, overlap = true, gemm = 'heddle', rows = 'bf16' } = options;
+  const { invariant = false } = options;
+  const can = family === 'auto' ? null : (familyNamed(family).can ?? []);
+  if (invariant && can?.includes('routes') === false) {
+    const possible =
+      "'one-sided' or left out, because the layer is invariant: others add up rows before they are home";
+    throw new ArgumentError('family', family, possible);
+  }
+  if (invariant && gemm === 'cublas')
+    throw new ArgumentError('gemm', gemm, "'heddle', because the layer is invariant");
   if (placement !== undefined) requirePlacement('placement', placement);
   const model = modelOf(options.model);
   const given = weightsTypeOf(options);
@@ -171,7 +185,7 @@ export function setPlanOf(options: LayerBuffersOptions & Partial<MoeLayerWeights
     ...{ experts, topK, maxTokens },
     payloads: { x: (rows === 'fp8' ? fp8 : row)('bf16', hidden) },
     output: row('bf16', hidden),
-    weighting: family === 'auto' || familyNamed(family).can?.includes('plans') ? 'plan' : 'experts',
+    weighting: invariant ? 'source' : can === null || can.includes('plans') ? 'plan' : 'experts',
     // To the rows that the shared expert makes.
     adds: model.sharedInner !== undefined,
     // Where nothing goes between a send and its receive, one launch is faster.
@@ -186,7 +200,7 @@ export function setPlanOf(options: LayerBuffersOptions & Partial<MoeLayerWeights
     ...(gemm === 'cublas' && { capacity: Math.ceil((ranks * maxTokens) / alignment) * alignment }),
     ...onlyGiven(options, 'capacity'),
   });
-  return { model, overlap, rounds, maxTokens, rows, weights, gemm, carrier, planned };
+  return { model, overlap, rounds, maxTokens, rows, weights, gemm, invariant, carrier, planned };
 }
 export type LayerPlan = Readonly<ReturnType<typeof setPlanOf>>;
 

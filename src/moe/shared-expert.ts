@@ -33,14 +33,14 @@ export class SharedExpert {
   static async create(
     { device }: World,
     { beside, sharedScratch: scratch }: Lane,
-    { model: { activation = 'swiglu' }, maxTokens }: LayerPlan,
+    { model: { activation = 'swiglu' }, maxTokens, invariant }: LayerPlan,
     weights: MlpWeights,
     keep: Keep,
   ): Promise<SharedExpert> {
     const forms: Form[] = [];
     for (const rows of rowsOfForms(maxTokens)) {
       const sms = beside === null ? {} : { sms: multiprocessorsBeside(rows, device.multiprocessors) };
-      const options = { ...weights, activation, ...sms, maxTokens: rows, scratch };
+      const options = { ...weights, activation, ...sms, maxTokens: rows, scratch, invariant };
       forms.push({ rows, mlp: keep(await DenseMlp.create(device, options)) });
     }
     return new SharedExpert(beside, forms);

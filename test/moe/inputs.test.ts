@@ -95,7 +95,10 @@ describe('a shape', () => {
       'output.hidden is 262145; it must be an integer from 1 to 262144',
       outputBut({ dtype: 'f32', hidden: 2 ** 18 + 1 }),
     ],
-    [`output.weighting is "here"; it must be one of 'experts', 'plan'`, outputBut({ weighting: 'here' })],
+    [
+      `output.weighting is "here"; it must be one of 'experts', 'plan', 'source'`,
+      outputBut({ weighting: 'here' }),
+    ],
     [
       `output.combineFormat is "fp8"; it must be one of 'rows', 'e4m3', 'mxfp8'`,
       outputBut({ combineFormat: 'fp8' }),

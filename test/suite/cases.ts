@@ -112,6 +112,35 @@ const planned = each(
   },
 );
 
+/** Every route's row comes home. */
+const returned = each(
+  { ...layer, weighting: 'source' },
+  {
+    bf16: {},
+    f16: { dtype: 'f16' },
+    f32: { dtype: 'f32' },
+    'one rank, which holds every expert': { ranks: 1 },
+    'top 1': { topK: 1 },
+    'top 13 of 26': { experts: 26, topK: 13, ranks: 2, checked: true },
+    'top 32 of one rank': { experts: 40, topK: 32, ranks: 1, maxTokens: 2 },
+    'fewer experts than ranks': { ranks: 4, experts: 3, topK: 2 },
+    'rows of several passes': { hidden: 600, ranks: 2 },
+    'sums added': { adds: true },
+    ...routed,
+    'groups of 2': { ranks: 4, replicas: 2, maxTokens: 4, checked: true },
+    'a graph, replayed': { graph: true, counts: true, checked: true },
+    'a rank left out': { leaveOut: { before: 2, ranks: [1] }, times: 4 },
+    ...each(
+      { hidden: 40, tokens: uneven, checked: true },
+      {
+        'rows in parts, uneven tokens': { tuning: spread('push') },
+        'split phases': { split: true },
+        'two rounds in flight': inFlight,
+      },
+    ),
+  },
+);
+
 /** Rows come back as e4m3. */
 const rounded = each(
   { ...layer, ...narrow },
@@ -358,6 +387,7 @@ const onTwoStreams = each(
 
 export const cases: Readonly<Record<string, Cases>> = {
   'combine takes rows of a plan': planned,
+  'the row of every route comes home': returned,
   'rows come back as e4m3': rounded,
   'combine adds': added,
   'groups of ranks': groups,

@@ -13,7 +13,15 @@ import {
   type Stream,
 } from '../../gpu/index.js';
 import { unitBytes, widestUnit } from '../families/index.js';
-import { dtypes, type ExpertForm, expertsOf, type Layer, outputRowBytes, sharing } from '../layer/index.js';
+import {
+  combineWeighs,
+  dtypes,
+  type ExpertForm,
+  expertsOf,
+  type Layer,
+  outputRowBytes,
+  sharing,
+} from '../layer/index.js';
 import type { Received } from '../rounds/in-flight.js';
 import type { MadeRows } from '../rounds/inputs.js';
 import {
@@ -237,9 +245,9 @@ export class ExpertsPlan<P extends string = string> {
     this.#require('reduce', received, stream);
     requireTensor('rows', rows);
     const { output } = this.#of.shape;
-    if (output.weighting === 'plan') {
-      const possible = "'experts': with 'plan' combine itself reduces what `made` gives";
-      throw new ArgumentError('weighting', 'plan', possible);
+    if (combineWeighs(this.#of.shape)) {
+      const possible = "'experts': otherwise combine itself reduces what `made` gives";
+      throw new ArgumentError('weighting', output.weighting, possible);
     }
     if (rows.dtype !== output.dtype)
       throw new ArgumentError('rows', describe(rows), `rows of ${output.hidden} ${output.dtype}`);
@@ -254,14 +262,14 @@ export class ExpertsPlan<P extends string = string> {
   }
 
   /**
-   * `rows`, as experts leave them, in the words of a combine that takes them (`weighting: 'plan'`) and does what `reduce` would. It may be
+   * `rows`, as experts leave them, in the words of a combine that takes them (`weighting: 'plan'` or `'source'`) and does what `reduce` would. It may be
    * kept for all rounds.
    */
   made(rows: Tensor): MadeRows {
     const { output } = this.#of.shape;
     const { scatter, weights } = this.planned;
     if (weights === null) {
-      const possible = "'plan' for a combine that takes rows of a plan";
+      const possible = "'plan' or 'source' for a combine that takes rows of a plan";
       throw new ArgumentError('weighting', output.weighting, possible);
     }
     requireVectors('rows', rows, [output.dtype], [this.rows, output.hidden]);

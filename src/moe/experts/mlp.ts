@@ -139,7 +139,7 @@ export class ExpertsMlp {
   /** The buffers between and behind the GEMMs: rows for all of the plan's. */
   readonly memory: MemoryUse;
   readonly gemm: Gemm;
-  /** With weighting 'plan' the rows that combine takes, those of the last run; else null. */
+  /** Where combine weighs, the rows that it takes, those of the last run; else null. */
   readonly made: MadeRows | null;
   readonly #plan: ExpertsPlan;
   readonly #work: Work;

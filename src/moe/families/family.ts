@@ -7,7 +7,7 @@
 import { ArgumentError, type HeddleError } from '../../base/errors.js';
 import { callSite, type Device, type Stream, type Topology, type Window } from '../../gpu/index.js';
 import type { Field, Kernel, Layout, ParamSpecs } from '../../lang/index.js';
-import type { Dtype, Layer } from '../layer/index.js';
+import { combineWeighs, type Dtype, type Layer, sourceWeighs } from '../layer/index.js';
 import type { KnobTable, Tuning } from './knobs.js';
 
 /** The multiprocessors of an H100 or H200: kernels are spread over so many where no device is at hand. */
@@ -63,9 +63,9 @@ export interface Family<T extends Tuning = Tuning> {
   adapt(tuning: T, layer: Layer, target: PlanTarget): T;
   /**
    * What not every family's kernels can: leave ranks out of rounds, add sums to what the caller's tensor holds, count how long they wait
-   * for each peer, take the rows of a plan in combine, round rows in dispatch. Default: nothing of it.
+   * for each peer, take the rows of a plan in combine, bring home a row for each route, round rows in dispatch. Default: nothing of it.
    */
-  readonly can?: readonly ('masks' | 'adds' | 'waits' | 'plans' | 'rounds')[];
+  readonly can?: readonly ('masks' | 'adds' | 'waits' | 'plans' | 'routes' | 'rounds')[];
   /** The layer and the tuning are ones that `refuses` lets pass. */
   plan(layer: Layer, target: PlanTarget, tuning: T): Plan;
   /** The tuning with which a whole dispatch may follow another with no combine between them, where there is one: to measure it alone. */
@@ -84,9 +84,14 @@ export function refusalOf(family: Family, ...asked: Parameters<Family['refuses']
     return new ArgumentError('adds', true, `false with family '${family.name}', which overwrites`);
   if (layer.waits && !can.includes('waits'))
     return new ArgumentError('waits', true, `false with family '${family.name}', which does not count them`);
-  if (layer.output.weighting === 'plan' && !can.includes('plans')) {
+  const { weighting } = layer.output;
+  if (combineWeighs(layer) && !can.includes('plans')) {
     const must = `'experts' with family '${family.name}', whose combine takes no rows of a plan`;
-    return new ArgumentError('weighting', 'plan', must);
+    return new ArgumentError('weighting', weighting, must);
+  }
+  if (sourceWeighs(layer) && !can.includes('routes')) {
+    const must = `'experts' or 'plan' with family '${family.name}', which adds up rows before they are home: so it carries no invariant layer`;
+    return new ArgumentError('weighting', weighting, must);
   }
   const rounded = layer.payloads.find(({ rounded }) => rounded !== undefined);
   if (rounded !== undefined && !can.includes('rounds')) {

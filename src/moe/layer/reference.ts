@@ -15,6 +15,7 @@ import {
   requireShape,
   type Shape,
   sharing,
+  sourceWeighs,
 } from './shape.js';
 import { requireSource, requireSources, type Source } from './source.js';
 
@@ -124,6 +125,11 @@ export function combine(
   for (let token = 0; token < source.tokens; token++) {
     const routes = source.topkIds.subarray(token * topK, (token + 1) * topK);
     const slot = group * maxTokens + token;
+    if (sourceWeighs(shape)) {
+      const rows = weightedRows(shape, source, token, slot, (expert) => outputs[ownerOf(shape, expert)]!);
+      result.set(treeSum(rows, output.hidden), token * output.hidden);
+      continue;
+    }
     const partials = ranksOf(shape, routes).map((owner) => ({
       owner,
       row: partialRow(shape, source, token, owner, outputs[owner]!, slot),
@@ -178,19 +184,33 @@ function partialRow(
   outputs: Bits,
   slot: number,
 ): Float32Array {
-  const { topK, output } = shape;
-  const row = (index: number): Float32Array =>
-    toF32(output.dtype, outputs.subarray(index * output.hidden, (index + 1) * output.hidden));
-  if (!combineWeighs(shape)) return row(slot);
+  if (!combineWeighs(shape)) return rowOf(shape, outputs, slot);
+  const weighted = weightedRows(shape, source, token, slot, (expert) =>
+    ownerOf(shape, expert) === owner ? outputs : null,
+  );
+  return stored(shape, treeSum(weighted, shape.output.hidden));
+}
 
+const rowOf = ({ output: { dtype, hidden } }: Shape, rows: Bits, index: number): Float32Array =>
+  toF32(dtype, rows.subarray(index * hidden, (index + 1) * hidden));
+
+/** What the experts of a token's routes made, times their weights, in order of k: of those experts whose rows are `from` somewhere. */
+function weightedRows(
+  shape: Shape,
+  source: Source,
+  token: number,
+  slot: number,
+  from: (expert: number) => Bits | null,
+): Float32Array[] {
   const weighted: Float32Array[] = [];
-  for (let k = 0; k < topK; k++) {
-    const route = token * topK + k;
+  for (let k = 0; k < shape.topK; k++) {
+    const route = token * shape.topK + k;
     const expert = source.topkIds[route]!;
-    if (!isExpert(shape, expert) || ownerOf(shape, expert) !== owner) continue;
-    weighted.push(scaleRow(row(slot * topK + k), source.topkWeights?.[route] ?? 0));
+    const rows = isExpert(shape, expert) ? from(expert) : null;
+    if (rows === null) continue;
+    weighted.push(scaleRow(rowOf(shape, rows, slot * shape.topK + k), source.topkWeights?.[route] ?? 0));
   }
-  return stored(shape, treeSum(weighted, output.hidden));
+  return weighted;
 }
 
 /** A sum that waits to travel: rounded to the output's type, unless it will be rounded as it travels. */

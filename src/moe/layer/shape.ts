@@ -37,10 +37,14 @@ export const sentPayloads = (shape: Pick<Shape, 'payloads'>): number[] =>
   shape.payloads.map((_, p) => p).filter((p) => !areScales(shape, p));
 
 /** The side that multiplies by the router weights, and where combine finds the rows if it does. */
-export const weightings = ['experts', 'plan'] as const;
+export const weightings = ['experts', 'plan', 'source'] as const;
 
-/** Whether experts leave an unweighted row for each route, and combine makes of them the row that travels. */
-export const combineWeighs = ({ output }: Pick<Shape, 'output'>): boolean => output.weighting === 'plan';
+/** Whether experts leave an unweighted row for each route, and combine weighs them: before or behind their way home. */
+export const combineWeighs = ({ output: { weighting = 'experts' } }: Pick<Shape, 'output'>): boolean =>
+  weighting !== 'experts';
+
+/** Whether a row for each route travels home, to be weighed and added up there. */
+export const sourceWeighs = ({ output }: Pick<Shape, 'output'>): boolean => output.weighting === 'source';
 
 /** The rows that combine reads from the experts and returns to the sources. */
 export interface Output {
@@ -52,6 +56,8 @@ export interface Output {
    * - `'experts'` (default): the experts do. They leave one finished row per (token, rank): `[groups, maxTokens, hidden]`.
    * - `'plan'`: combine does, on the experts' rank, before anything travels. The experts leave one unweighted row per route,
    *   where a plan put it. For the reference that is `[groups, maxTokens, topK, hidden]`.
+   * - `'source'`: the source does, and adds up a token's routes by itself: experts leave rows as for `'plan'`, and every one of them travels.
+   *   So a sum has the same bits wherever experts live.
    */
   readonly weighting?: (typeof weightings)[number];
   /**

@@ -2,13 +2,16 @@
 import { ArgumentError, requireArray, requireInteger, requireObject } from '../../base/errors.js';
 import { formatOf, rowFormats } from '../formats/index.js';
 import type { Source } from './reference.js';
-import { isExpert, limits, ranksOf, requireShape, type Shape, sharing } from './shape.js';
+import { isExpert, limits, ranksOf, requireShape, type Shape, sharing, sourceWeighs } from './shape.js';
 
 /** Bytes of one phase or both. Only rows count: ids, weights and flags (some 8 · topK bytes a row) do not. */
 export interface Bytes {
   /** Payload rows, once per (token, rank that owns any of its experts). */
   readonly dispatch: number;
-  /** Partial rows as they travel, once per (token, rank) likewise; and the sums that ranks of a group hand each other. */
+  /**
+   * Partial rows as they travel, once per (token, rank) likewise, or per route where the source weighs; and the sums that ranks of a group
+   * hand each other.
+   */
   readonly combine: number;
   /** Both phases together if every route had rows of its own. */
   readonly withoutDedup: number;
@@ -90,7 +93,7 @@ export function traffic(
   const sums = tokens * (replicas - 1);
   const bytes = (deduplicated: number, all: number): Bytes => ({
     dispatch: deduplicated * there,
-    combine: deduplicated * back + sums * outputRowBytes(shape),
+    combine: (sourceWeighs(shape) ? all : deduplicated) * back + sums * outputRowBytes(shape),
     withoutDedup: all * (there + back),
   });
   return {

@@ -205,7 +205,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
 
   /**
    * Brings back, for every token of this rank, the (weighted) sum of the rows that its experts left in `output`.
-   * `out` is [tokens, hidden], with as many tokens as the round's dispatch. `made`: with weighting 'plan', the rows that combine takes.
+   * `out` is [tokens, hidden], with as many tokens as the round's dispatch. `made`: where combine weighs, the rows that combine takes.
    */
   combine(out: Tensor, stream: Stream, made?: MadeRows): void {
     this.#requireReady('combine', stream);

@@ -27,7 +27,7 @@ export interface Received<P extends string = string> {
   readonly payloads: Readonly<Record<P, Tensor>>;
   /**
    * Where the experts leave their rows. [sources, maxTokens, hidden]: the sum of a slot's local experts, already
-   * weighted. With weighting 'plan' rows have no elements here: combine is told where the experts' are.
+   * weighted. Where combine weighs, rows have no elements here: combine is told where the experts' are.
    */
   readonly output: Tensor;
 }

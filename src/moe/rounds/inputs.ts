@@ -129,7 +129,8 @@ export function requireDispatchInputs(
     requireElements('topkWeights', topkWeights, 'f32', tokens, shape.topK);
     if (!isTensor(topkWeights)) requireFinite('topkWeights', topkWeights);
   } else if (combineWeighs(shape)) {
-    throw new ArgumentError('topkWeights', topkWeights, "given, because output.weighting is 'plan'");
+    const why = `given, because output.weighting is '${shape.output.weighting}'`;
+    throw new ArgumentError('topkWeights', topkWeights, why);
   } else if (shape.weights) {
     const possible = 'given; create the ExpertParallel with weights: false to do without';
     throw new ArgumentError('topkWeights', topkWeights, possible);
@@ -148,7 +149,7 @@ export function requireDispatchInputs(
 }
 
 /**
- * Rows that experts made, one a route, and where they lie: what combine takes with weighting 'plan'. `made` of an ExpertsPlan or of an
+ * Rows that experts made, one a route, and where they lie: what combine takes where it weighs. `made` of an ExpertsPlan or of an
  * ExpertsMlp gives it.
  */
 export interface MadeRows {
@@ -162,11 +163,16 @@ export interface MadeRows {
 
 /** Requires rows that combine can take, where it takes any. */
 export function requireMadeRows(layer: Layer, made: MadeRows | undefined): void {
-  if (layer.output.weighting !== 'plan') {
+  const { weighting } = layer.output;
+  if (!combineWeighs(layer)) {
     if (made === undefined) return;
-    throw new ArgumentError('made', made, "absent, unless weighting is 'plan'");
+    throw new ArgumentError('made', made, "absent, unless weighting is 'plan' or 'source'");
   }
-  requireObject('made', made, "rows of a plan, because weighting is 'plan': what plan.made(rows) gives");
+  requireObject(
+    'made',
+    made,
+    `rows of a plan, because weighting is '${weighting}': what plan.made(rows) gives`,
+  );
   const { rows, scatter, weights } = made!;
   const { topK, output } = layer;
   requireVectors('made.rows', rows, [output.dtype], [[0, Infinity], output.hidden]);

@@ -106,7 +106,8 @@ export interface ExpertParallelOptions<P extends string = string> {
   /**
    * The side that multiplies by the router weights. Default 'experts': they leave one finished row a slot. With 'plan' they leave
    * one unweighted row a route; combine weights and adds them up where they are, before anything travels. Its third argument says
-   * where the rows are: what `made` of an ExpertsPlan gives, or rows in any order of the caller's.
+   * where the rows are: what `made` of an ExpertsPlan gives, or rows in any order of the caller's. With 'source' every one of these rows
+   * travels, and the rank that brought the token weighs and adds them up: a token's bits are the same wherever its experts live.
    */
   readonly weighting?: (typeof weightings)[number];
   /**
@@ -192,8 +193,8 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
     throw new ArgumentError('output.rounds', options.output.rounds, possible);
   }
   const { experts, topK, maxTokens, replicas = 1, weighting, adds } = options;
-  if (weighting === 'plan' && options.weights === false)
-    throw new ArgumentError('weights', false, `true or left out, because weighting is 'plan'`);
+  if ((weighting ?? 'experts') !== 'experts' && options.weights === false)
+    throw new ArgumentError('weights', false, `true or left out, because weighting is '${weighting}'`);
   const output: Output = {
     dtype: options.output.dtype,
     hidden: options.output.length,

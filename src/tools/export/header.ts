@@ -1,5 +1,5 @@
 /** `PREFIX.h`: all that a host in C, C++, Rust or Python calls, and the sizes of what it brings. */
-import { outputRowBytes } from '../../moe/layer/index.js';
+import { combineWeighs, outputRowBytes } from '../../moe/layer/index.js';
 import type { LaunchPlan } from './launch-plan.js';
 
 /** `topkIds` → `TOPK_IDS` */
@@ -145,7 +145,7 @@ struct heddle_slots {
   /* ${payloads.map(({ name }) => `${name}: ${shapeOf(`payloads.${name}`)}`).join('; ') || 'none'}; slots without an expert hold anything. */
   const void *payloads[${extent(payloads)}];
 ${
-  output.weighting === 'plan'
+  combineWeighs(layer)
     ? '  /* Not used: combine takes the rows that the experts made. */'
     : `  /*
    * ${output.dtype} ${shapeOf('output')}: where the experts leave, for each slot with an expert here, the sum over its routes k here of

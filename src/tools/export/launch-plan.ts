@@ -19,7 +19,7 @@ import {
   type WindowPlan,
   type WirePlan,
 } from '../../moe/families/index.js';
-import { dtypes, type Layer, sentPayloads } from '../../moe/layer/index.js';
+import { combineWeighs, dtypes, type Layer, sentPayloads } from '../../moe/layer/index.js';
 import type { FamilyShape } from '../../verify/kernels/index.js';
 import {
   type PlannedExperts,
@@ -95,7 +95,7 @@ export async function exportPlan(
   version: string,
   { capability = [9, 0], experts = null }: ExportOptions = {},
 ): Promise<Exported> {
-  if (layer.output.weighting === 'plan' && experts === null)
+  if (combineWeighs(layer) && experts === null)
     throw new UnavailableError(
       'combine takes rows by an experts’ plan here, and there are no experts',
       "Export with weighting 'experts', or with experts",

@@ -1,5 +1,6 @@
 /** Router weights that combine applies. test/suite/cases.ts has whole rounds of it. */
 import { describe, expect, test } from 'vitest';
+import { evenNodes, topologyOf } from '../../../src/gpu/index.js';
 import { familyNamed, type PlanTarget, refusalOf } from '../../../src/moe/families/index.js';
 import {
   ExpertParallel,
@@ -32,6 +33,7 @@ test.each<[RoundsOptions, Partial<RoundsShape>, number?]>([
   [{}, { dtype: 'f16' }],
   [{}, { dtype: 'f32' }],
   [{}, { combineFormat: 'e4m3', hidden: 144 }],
+  [{}, { weighting: 'source' }],
   [{ family: 'portable' }, {}],
   [{ family: 'hybrid' }, {}, 2],
 ])('special weights give the bits of the reference: %j, %j', async (options, change, nodes = 1) => {
@@ -118,6 +120,27 @@ describe('a combine that takes the rows of a plan', () => {
     });
   });
 
+  test('is refused where no row may travel for each route', () => {
+    const target = {
+      topology: topologyOf(evenNodes(2, 1), 0),
+      transport: 'windows',
+      kind: 'sim',
+    } as PlanTarget;
+    const refused = (family: string, change: Partial<ExpertParallelOptions> = {}) =>
+      refusalOf(familyNamed(family), layerOf(2, { ...layer, weighting: 'source', ...change }), {
+        ...target,
+        split: false,
+        sms: null,
+      })?.message;
+    expect(refused('one-sided')).toBeUndefined();
+    expect(refused('portable')).toContain("family 'portable', which adds up rows before they are home");
+    expect(refused('hybrid')).toContain('so it carries no invariant layer');
+    expect(refused('one-sided', { output: row('bf16', 5) })).toContain('output.length is 5');
+    expect(refused('one-sided', { output: row('bf16', 16), combineFormat: 'e4m3' })).toContain(
+      'combineFormat is "e4m3"; it must be \'rows\'',
+    );
+  });
+
   test('is refused to a family whose combine takes none', () => {
     const shape = layerOf(1, { ...layer, weighting: 'plan' });
     const family = { ...familyNamed('one-sided'), can: ['masks'] as const };
@@ -181,7 +204,7 @@ describe('an ExpertParallel whose combine applies the weights', () => {
     await alone(async (world) => {
       const unknown = { ...options, weighting: 'combine' as 'plan' };
       await expect(ExpertParallel.create(world, unknown)).rejects.toThrow(
-        `weighting is "combine"; it must be one of 'experts', 'plan'`,
+        `weighting is "combine"; it must be one of 'experts', 'plan', 'source'`,
       );
     });
   });

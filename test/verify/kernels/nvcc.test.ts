@@ -39,6 +39,8 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { weighting: 'plan' },
     { weighting: 'plan', ranks: 2, tokens: 2048 },
     { weighting: 'plan', ranks: 72, experts: 288, topk: 32 },
+    { weighting: 'source', ranks: 4, tokens: 512, dtype: 'f32' },
+    { weighting: 'source', ranks: 72, experts: 288, topk: 32 },
     { combineFormat: 'e4m3' },
     { combineFormat: 'mxfp8' },
     { replicas: 2 },
@@ -49,7 +51,11 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
   ],
   one_sided_dispatch_send: [{ scales: 224 }],
   one_sided_dispatch_recv: [{ counts: 'yes' }],
-  one_sided_combine_recv: [{ combineFormat: 'e4m3' }, { ranks: 72, experts: 288, topk: 32 }],
+  one_sided_combine_recv: [
+    { combineFormat: 'e4m3' },
+    { weighting: 'source', tokens: 8 },
+    { ranks: 72, experts: 288, topk: 32 },
+  ],
   portable_dispatch_send: [
     { ranks: 4, hidden: 77, weights: 'no' },
     { replicas: 2 },

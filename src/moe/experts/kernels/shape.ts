@@ -1,7 +1,7 @@
 /** The shape for which the kernels of an experts' plan are made, and how they are spread over a device. */
 import type { Device } from '../../../gpu/index.js';
 import type { Spread } from '../../families/common/parts.js';
-import { type ExpertRows, type Layer, sharing } from '../../layer/index.js';
+import { combineWeighs, type ExpertRows, type Layer, sharing } from '../../layer/index.js';
 import { groupRows } from './hopper/shape.js';
 
 /** More would not leave a block of the plan's kernel enough shared memory. */
@@ -19,7 +19,7 @@ export const slotsOf = (layer: Layer): number => sharing(layer).groups * layer.m
 export const routesOf = (layer: Layer): number => slotsOf(layer) * layer.topK;
 
 /** Whether a plan keeps the routes' weights: combine takes its rows, and applies them while peers may write to the slots. */
-export const keepsWeights = ({ output }: Layer): boolean => output.weighting === 'plan';
+export const keepsWeights = combineWeighs;
 
 /** Rows of each expert if routes were even. */
 export const evenRows = (layer: Layer): number => Math.ceil(routesOf(layer) / layer.experts);

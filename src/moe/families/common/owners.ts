@@ -1,6 +1,6 @@
 /** Which ranks own a token's experts, and which bring the same tokens. */
 import { constant, device, registers } from '../../../lang/index.js';
-import { expertShares, type Layer, sharing } from '../../layer/index.js';
+import { expertShares, type Layer, sharing, sourceWeighs } from '../../layer/index.js';
 
 /** The rank that owns an expert, or RANKS for 'none': ids out of range own nothing and never become an address. */
 export function expertOwner(layer: Pick<Layer, 'experts' | 'ranks'>) {
@@ -37,8 +37,9 @@ export const firstsOf = device(
   },
 );
 
-/** A token has rows on so many ranks at most. */
-export const mostRows = ({ topK, ranks }: Pick<Layer, 'topK' | 'ranks'>): number => Math.min(topK, ranks);
+/** So many rows of a token come home at most: one from each of its ranks, or one for each route. */
+export const mostRows = (layer: Pick<Layer, 'topK' | 'ranks' | 'output'>): number =>
+  sourceWeighs(layer) ? layer.topK : Math.min(layer.topK, layer.ranks);
 
 /**
  * A token's owners, each once, in order of first appearance: the order of the sum. Returns how many; beyond them `owners`

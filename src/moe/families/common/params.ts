@@ -64,7 +64,7 @@ export const combineParams = <S extends LayoutSpec>(window: TypedLayout<S>, { ou
   }) as const;
 
 /**
- * The rows that combine takes where it applies the weights, in a plan's order. `given`: whether the kernel takes any; `beside`: with
+ * The rows that combine takes where it weighs, in a plan's order. `given`: whether the kernel takes any; `beside`: with
  * their weights.
  */
 export const routeParams = ({ output }: Layer, given: boolean, beside = true) => {

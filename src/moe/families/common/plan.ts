@@ -1,6 +1,6 @@
 /** The plan of a layer: memory that every family describes alike, and the launches that are its own. */
 import { type LayoutSpec, section, type TypedLayout } from '../../../lang/index.js';
-import { type Dtype, expertsOf, type Layer } from '../../layer/index.js';
+import { combineWeighs, type Dtype, expertsOf, type Layer } from '../../layer/index.js';
 import type { Bindings, Phase, Plan, Step, View, WindowPlan } from '../family.js';
 import { placingMemory } from './places.js';
 import { type ReceivedSections, slotShape } from './received.js';
@@ -84,7 +84,7 @@ export function planOf({ layer, rank, memory, layout, rounds = '', ...own }: Pla
           view('payloads', 'u8', [...slots, rowBytes], i),
         ]),
       ),
-      output: view('output', dtype, [...slots, output.weighting === 'plan' ? 0 : hidden]),
+      output: view('output', dtype, [...slots, combineWeighs(layer) ? 0 : hidden]),
     },
     failure: view('failure', 'u32', [failureWords]),
     ...(layer.masks && { masks: { masked: view('masked', 'u32', [4]), rounds: view(rounds, 'u32', [1]) } }),

@@ -2,7 +2,7 @@
  * How the kernels of a layer are spread over a device, where nobody measured this very machine: rules of thumb for
  * GPUs (docs/results holds the measurements behind them), and the cheapest spread for the simulator.
  */
-import { type Layer, outputRowBytes, sharing } from '../../layer/index.js';
+import { type Layer, outputRowBytes, sharing, sourceWeighs } from '../../layer/index.js';
 import { mostRows } from '../common/owners.js';
 import { type Spread, wholeWarps } from '../common/parts.js';
 import type { PlanTarget } from '../family.js';
@@ -119,7 +119,7 @@ export function onFewMultiprocessors(
   // Sums of many rows take the registers of more threads.
   const rows = mostRows(layer);
   const launch = { ...most, threads: rows > 4 ? 512 : 896, teams: 4, ahead: 1 };
-  const mayPull = !split && travelsAsItLies(layer) && sharing(layer).replicas === 1;
+  const mayPull = !split && travelsAsItLies(layer) && !sourceWeighs(layer) && sharing(layer).replicas === 1;
   const pulls = mayPull && (sms < 32 || maxTokens <= 256);
   // Whole rows bring more of a thread's loads together; where a team has few of them, parts come out more even. Not more parts
   // than rows: a thread has the same vector of each under way, and too little with few rows and small parts.

@@ -1,6 +1,6 @@
 /** The one-sided family: ranks that share NVLink write straight into each other's windows. */
 import { ArgumentError, type HeddleError } from '../../../base/errors.js';
-import { formatOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
+import { formatOf, type Layer, outputRowBytes, sharing, sourceWeighs } from '../../layer/index.js';
 import { planOf, receiveWindow } from '../common/plan.js';
 import { refusesFew, refusesMasks, refusesOnNode, refusesTransport } from '../common/refusals.js';
 import { weighLaunch, weighSpread } from '../common/weigh.js';
@@ -30,7 +30,7 @@ export const oneSided: Family<OneSidedTuning> = {
   reach: 'node',
   travel: { rows: 'rank', message: 'row', metadata: 'every rank' },
   knobs: oneSidedKnobs,
-  can: ['masks', 'adds', 'waits', 'plans', 'rounds'],
+  can: ['masks', 'adds', 'waits', 'plans', 'routes', 'rounds'],
   refuses,
   defaults: (layer, target) => adapted(defaultTuning(layer, target), layer, target),
   adapt: adapted,
@@ -42,9 +42,21 @@ export const oneSided: Family<OneSidedTuning> = {
 function refuses(layer: Layer, target: PlanTarget, tuning?: OneSidedTuning): HeddleError | null {
   const { topology, split } = target;
   const { output } = layer;
-  const words = travelsAsItLies(layer) ? 0 : returnedVectors(layer) * 4;
+  const { topK, ranks } = layer;
+  const vectors = returnedVectors(layer) * (sourceWeighs(layer) ? Math.ceil(topK / ranks) : 1);
+  const words = travelsAsItLies(layer) ? vectors : vectors * 4;
   const refusal = refusesOnNode(layer, topology, words) ?? refusesTransport(target) ?? refusesMasks(layer);
   if (refusal !== null) return refusal;
+  if (sourceWeighs(layer)) {
+    if (!travelsAsItLies(layer)) {
+      const possible = "'rows' with weighting 'source': rows are rounded once, behind their sum";
+      return new ArgumentError('combineFormat', output.combineFormat, possible);
+    }
+    if (!pushable(layer)) {
+      const possible = "rows of a multiple of 16 bytes with weighting 'source'";
+      return new ArgumentError('output.length', output.hidden, possible);
+    }
+  }
   if (split && !pushable(layer)) {
     const possible = 'rows of a multiple of 16 bytes where phases are split';
     return new ArgumentError('output.length', output.hidden, possible);
@@ -71,6 +83,8 @@ function refusesTuning(
   const { mostThreads } = formatOf(layer.output);
   if (!travelsAsItLies(layer) && combine.way !== 'push')
     return new ArgumentError('tuning.combine.way', combine.way, `'push' for ${how}`);
+  if (sourceWeighs(layer) && combine.way !== 'push')
+    return new ArgumentError('tuning.combine.way', combine.way, "'push' for weighting 'source'");
   if (combine.threads > mostThreads) {
     const possible = `at most ${mostThreads} for ${how}`;
     return new ArgumentError('tuning.combine.threads', combine.threads, possible);
@@ -89,9 +103,9 @@ const pushable = (layer: Layer): boolean => !travelsAsItLies(layer) || outputRow
 
 function adapted(found: OneSidedTuning, layer: Layer, { sms, split }: PlanTarget): OneSidedTuning {
   const { dispatch, combine } = sms === null ? found : onFewMultiprocessors(found, layer, split, sms);
-  const mayNotPull = !travelsAsItLies(layer) || (split && combine.way === 'pull');
+  const mayNotPull = !travelsAsItLies(layer) || sourceWeighs(layer) || (split && combine.way === 'pull');
   const way = mayNotPull ? 'push' : pushable(layer) ? combine.way : 'pull';
-  const sums = sumsRoutes({ output: layer.output, combine: { ...combine, way } });
+  const sums = sourceWeighs(layer) || sumsRoutes({ output: layer.output, combine: { ...combine, way } });
   // Two such blocks fit on a multiprocessor.
   const most = sums ? 448 : formatOf(layer.output).mostThreads;
   const threads = Math.min(combine.threads, most);
@@ -126,7 +140,10 @@ function plan(layer: Layer, target: PlanTarget, tuning: OneSidedTuning): Plan {
     split,
     dispatch: { ...tuning.dispatch, blocks: blocksOf(tuning.dispatch, layer) },
     combine: { ...tuning.combine, blocks: blocksOf(tuning.combine, layer) },
-    weigh: sumsRoutes({ ...layer, ...tuning }) ? null : weighSpread(layer, tuning.combine, target),
+    weigh:
+      sourceWeighs(layer) || sumsRoutes({ ...layer, ...tuning })
+        ? null
+        : weighSpread(layer, tuning.combine, target),
   };
   const kernels = kernelsOf(shape);
   const { layout, dispatch, dispatchRecv, weigh, combine, combineRecv } = kernels;

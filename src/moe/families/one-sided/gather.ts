@@ -9,7 +9,7 @@ export const placeOf = ({ at: { win } }: OneSided) =>
   record({
     win,
     token: 'u32',
-    /** The first `count` are this token's, in the order of the sum. */
+    /** The first `count` are this token's, in the order of the sum; k + 32 · owner of route k where all routes return. */
     owners: registers('u32'),
     epoch: 'u32',
     patience: registers('u32', 1),
@@ -70,7 +70,9 @@ export const lookPushed = (o: OneSided) =>
         if (first + r < owners.length && first + r < count) {
           const peer = owners[first + r]!;
           if (u.RETURNS || peer !== g.rank)
-            rows[base + r] = u.lookAt({ home: mine.returned.at(peer, token / u.REPLICAS, i) });
+            rows[base + r] = u.lookAt({
+              home: mine.returned.at(u.ROUTES ? peer % 32 : peer, token / u.REPLICAS, i),
+            });
           else {
             const own = mine.output.at(g.rank / u.REPLICAS, token, i).as('v16');
             // A receive is not behind its `awaitPrevious`, so L1 might answer with what was there before.
@@ -92,16 +94,24 @@ export const settlePushed = (o: OneSided) =>
         if (first + r < owners.length) {
           const peer = owners[first + r]!;
           if (first + r < count && (u.RETURNS || peer !== g.rank)) {
-            const home = mine.returned.at(peer, token / u.REPLICAS, i);
+            const home = mine.returned.at(u.ROUTES ? peer % 32 : peer, token / u.REPLICAS, i);
             if (u.isEmpty({ vector: rows[base + r]! })) {
-              rows[base + r] = u.awaitVector({ mine, home, peer, epoch, patience });
+              rows[base + r] = u.awaitVector({
+                mine,
+                home,
+                peer: u.ROUTES ? peer / 32 : peer,
+                epoch,
+                patience,
+              });
               // Others came meanwhile: another look at all of them at once.
               for (const q of g.unroll(held)) {
                 if (q > r && first + q < owners.length) {
                   const later = owners[first + q]!;
                   const returns = u.RETURNS || later !== g.rank;
                   if (first + q < count && returns && u.isEmpty({ vector: rows[base + q]! }))
-                    rows[base + q] = u.lookAt({ home: mine.returned.at(later, token / u.REPLICAS, i) });
+                    rows[base + q] = u.lookAt({
+                      home: mine.returned.at(u.ROUTES ? later % 32 : later, token / u.REPLICAS, i),
+                    });
                 }
               }
             }

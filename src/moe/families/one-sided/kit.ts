@@ -1,5 +1,6 @@
 /** All that kernels of this family are made of: their shape, where things lie, and what every one of them may ask. */
 import { peers, windowOf } from '../../../lang/index.js';
+import { sourceWeighs } from '../../layer/index.js';
 import { masking } from '../common/masks.js';
 import { expertOwner, findOwners, firstsOf, mateOf, mostRows } from '../common/owners.js';
 import { layerConstants } from '../common/params.js';
@@ -32,6 +33,7 @@ export function oneSidedKit(shape: OneSidedShape) {
     u: {
       ...layerConstants(shape),
       ...{ SPLIT: shape.split, PUSH: pushes(shape), RETURNS: ownReturn(shape), SHARES: sharesSums(shape) },
+      ROUTES: sourceWeighs(shape),
       ...{ ROWS: mostRows(shape), DTYPE: dtype, EMPTY: emptyWord },
       ...{ ownerOf: expertOwner(shape), findOwners: findOwners(shape), firstsOf, mateOf: mateOf(shape) },
       ...{ placeAt: placeAt(shape), patienceOf, storeSum: storeSum(shape) },

@@ -6,10 +6,11 @@
  * As one launch, pushing runs a few pieces ahead of adding up, so that a block never waits for what it could still send.
  * Split, the send only pushes and the receive only adds up.
  */
-import { device, kernel, record } from '../../../lang/index.js';
-import { formatOf } from '../../layer/index.js';
+import { device, kernel, list, pointer, record } from '../../../lang/index.js';
+import { formatOf, sourceWeighs } from '../../layer/index.js';
 import { combineParams, routeParams } from '../common/params.js';
 import { broughtBy, endOf } from './brought.js';
+import { pushRoutes, sumRoutes } from './by-route.js';
 import { countRound, release } from './flags.js';
 import { gatherPushed } from './gather.js';
 import type { OneSided } from './kit.js';
@@ -33,13 +34,16 @@ const counters = { both: 'combines', send: 'combines', recv: 'combineRecvs' } as
 
 export function pushKernel(o: OneSided, half: Half) {
   const { shape, window } = o;
+  const byRoute = sourceWeighs(shape);
   const params = {
     ...combineParams(window, shape),
-    ...routeParams(shape, half !== 'recv' && sumsRoutes(shape)),
+    ...routeParams(shape, half !== 'recv' && (sumsRoutes(shape) || byRoute), !byRoute),
+    /** [tokens][K]; where this rank weighs. */
+    topkWeights: list(pointer('f32'), byRoute && half !== 'send' ? 1 : 0),
   };
   return kernel(
     { name: names[half], maxThreads: mostThreads(shape), params, using: using(o, half) },
-    (g, { win, topkIds, out, tokens, limit, made, madeRows, scatter, routeWeights }, u) => {
+    (g, { win, topkIds, topkWeights, out, tokens, limit, made, madeRows, scatter, routeWeights }, u) => {
       const mine = win.at(g.rank);
       const routes = { made, madeRows, scatter, routeWeights };
       const epoch = u.countRound({ count: mine[u.COUNTER].at(g.blockIdx.x) });
@@ -95,7 +99,9 @@ export function pushKernel(o: OneSided, half: Half) {
             if (u.ROUNDED) {
               if (g.warp.any(patience[0] === 0)) patience[0] = g.u32(0);
             }
-            u.sumPiece({ win, out, id, token, part: piece % u.PARTS, epoch, patience });
+            if (u.ROUTES)
+              u.sumRoutes({ win, out, topkWeights, id, token, part: piece % u.PARTS, epoch, patience });
+            else u.sumPiece({ win, out, id, token, part: piece % u.PARTS, epoch, patience });
           }
         }
         end = u.endOf({ end, next: step + stride, brought, tokens });
@@ -116,7 +122,9 @@ export function pushKernel(o: OneSided, half: Half) {
  */
 function mostThreads(shape: OneSidedShape): number {
   const { threads } = shape.combine;
-  return sumsRoutes(shape) && shape.topK <= 8 ? Math.min(1024, 2 * threads) : threads;
+  return (sumsRoutes(shape) || sourceWeighs(shape)) && shape.topK <= 8
+    ? Math.min(1024, 2 * threads)
+    : threads;
 }
 
 function using(o: OneSided, half: Half) {
@@ -131,6 +139,7 @@ function using(o: OneSided, half: Half) {
     ...{ pushPiece: pushPiece(o), receiveSums: receiveSums(o) },
     ...{ broughtBy: broughtBy(o, sends), endOf: endOf(o) },
     sumPiece: rounding === null ? sumPiece(o, gatherPushed(o)) : sumScaled(o, rounding),
+    sumRoutes: sumRoutes(o, !sends),
   };
 }
 
@@ -139,13 +148,16 @@ export function pushPiece(o: OneSided) {
   const { shape, at, u } = o;
   const { rounding } = formatOf(shape.output);
   const sums = sumsRoutes(shape);
+  const byRoute = sourceWeighs(shape);
   return device(
     {
       params: {
-        ...{ win: at.win, mask: 'v16', piece: 'u32', epoch: 'u32', routes: record(routeParams(shape, sums)) },
+        ...{ win: at.win, mask: 'v16', piece: 'u32', epoch: 'u32' },
+        routes: record(routeParams(shape, sums || byRoute, !byRoute)),
       },
       using: {
         ...{ ...u, ...o.phases.combine, OTHERS: u.RETURNS ? u.RANKS : u.RANKS - 1, SUMS: sums },
+        pushRoutes: pushRoutes(o),
         ...{ pushSum: pushSum(o), pushRow: rounding === null ? pushRow(o) : pushScaled(o, rounding) },
       },
     },
@@ -162,9 +174,10 @@ export function pushPiece(o: OneSided) {
         const out = u.isOut({ mask, rank: source });
         if (!out) present = g.load(mine.present.at(epoch % 2, group, token));
         if (present !== 0) {
-          const to = win.at(source).returned.at(g.rank, turn);
+          const to = win.at(source).returned.at(u.ROUTES ? 0 : g.rank, turn);
           const part = piece % u.PARTS;
-          if (u.SUMS) u.pushSum({ routes, slot: group * u.MAX_TOKENS + token, to, part });
+          if (u.ROUTES) u.pushRoutes({ routes, present, slot: group * u.MAX_TOKENS + token, to, part });
+          else if (u.SUMS) u.pushSum({ routes, slot: group * u.MAX_TOKENS + token, to, part });
           else u.pushRow({ from: mine.output.at(group, token).as('v16'), to, part });
         }
       }

@@ -39,7 +39,10 @@ export function tellRoutes({ at: { win }, u, phases }: OneSided) {
         const out = u.isOut({ mask, rank: to });
         const there = win.at(out ? g.rank : to);
         const group = (out ? to : g.rank) / u.REPLICAS;
-        if (u.PUSH) {
+        if (u.ROUTES) {
+          const here = g.warp.ballot(owner === to);
+          if (g.laneId === 0) g.store(there.present.at(epoch % 2, group, token), here);
+        } else if (u.PUSH) {
           const any = g.warp.any(owner === to);
           if (g.laneId === 0) g.store(there.present.at(epoch % 2, group, token), g.u32(any));
         }

@@ -24,7 +24,14 @@
  * begins anew while no rank has a kernel: a rank that comes back finds all windows as they were before the first round, and brings such a one.
  */
 import { field, layout } from '../../../lang/index.js';
-import { combineRowBytes, formatOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
+import {
+  combineRowBytes,
+  formatOf,
+  type Layer,
+  outputRowBytes,
+  sharing,
+  sourceWeighs,
+} from '../../layer/index.js';
 import { maskedField } from '../common/masks.js';
 import { receivedSections, slotShape, unitsOfPart } from '../common/received.js';
 import { failureField, waitedField, waitersField } from '../common/waits.js';
@@ -41,7 +48,7 @@ export interface OneSidedShape extends Weighing {
 }
 
 export function oneSidedWindow(shape: OneSidedShape) {
-  const { ranks, maxTokens, dispatch, combine } = shape;
+  const { ranks, maxTokens, topK, dispatch, combine } = shape;
   const { turns } = sharing(shape);
   const pushed = pushes(shape);
   return layout('one-sided window', {
@@ -62,15 +69,15 @@ export function oneSidedWindow(shape: OneSidedShape) {
     masked: maskedField(shape),
     waited: waitedField(shape),
     waiters: waitersField(shape),
-    /** [epoch & 1][source][token]: whether the slot holds a token, for a pushing combine. */
+    /** [epoch & 1][source][token]: whether the slot holds a token, for a pushing combine; bit k: route k is here, where all routes return. */
     present: field('u32', [pushed ? 2 : 0, ...slotShape(shape)]),
     /** [epoch & 3][source]: how many tokens it brought, where there may be much to pass over. */
     brought: field('u32', [passesOver(shape) ? 4 : 0, ranks]),
     /** The most tokens that any source brought to this round. */
     reached: field('u32', [passesOver(shape) ? 1 : 0]),
-    ...receivedSections(shape, !sumsRoutes(shape)),
-    /** [expert rank][turn][row]: partial rows of this rank's share that came back, where combine pushes. */
-    returned: field('v16', [pushed ? ranks : 0, turns, returnedVectors(shape)]),
+    ...receivedSections(shape, !sumsRoutes(shape) && !sourceWeighs(shape)),
+    /** [expert rank][turn][row]: partial rows of this rank's share that came back, where combine pushes; [k][turn][row] where all routes do. */
+    returned: field('v16', [!pushed ? 0 : sourceWeighs(shape) ? topK : ranks, turns, returnedVectors(shape)]),
     /** [token][row]: the sums that the other ranks of the group made. */
     sums: field('v16', [sharesSums(shape) ? maxTokens : 0, Math.ceil(outputRowBytes(shape) / 16)]),
   });
@@ -100,9 +107,9 @@ export const passesOver = (shape: OneSidedShape): boolean => {
   return pushes(shape) && sharing(shape).turns * parts > 4 * blocks * teams;
 };
 
-/** Whether this rank's own rows come back as the others' do: those that combine makes on their way. */
+/** Whether this rank's own rows come back as the others' do: those that combine makes on their way, and those of routes. */
 export const ownReturn = (shape: Pick<OneSidedShape, 'combine' | 'output'>): boolean =>
-  sumsRoutes(shape) || !travelsAsItLies(shape);
+  sumsRoutes(shape) || sourceWeighs(shape) || !travelsAsItLies(shape);
 
 /** Whether ranks hand each other sums. Where combine pulls, each rank of a group makes all of them by itself. */
 export const sharesSums = (shape: OneSidedShape): boolean => pushes(shape) && sharing(shape).replicas > 1;

@@ -73,6 +73,28 @@ const planned = each(
   },
 );
 
+/** A row for every route comes home, and is weighed there. */
+const returned = each(
+  { weighting: 'source' },
+  {
+    'by route': { topK: 3, experts: 5, counts: true },
+    'by route, one token': { maxTokens: 1, experts: 2, blocks: 1, times: 1 },
+    // More routes than are held at once, on either side.
+    'by route, top 12': { topK: 12, experts: 24, maxTokens: 1, dtype: 'f32', hidden: 4 },
+    'by route, uneven tokens, in parts': { ...uneven, parts: 2, hidden: 16 },
+    'by route, two teams': { maxTokens: 5, threads: 128, own: { teams: 2 }, hidden: 264 },
+    'by route, pushing far ahead': { maxTokens: 4, own: { ahead: 3 }, blocks: 1 },
+    'by route, groups of 2': { ...pairs, maxTokens: 4, times: 2 },
+    'by route, routes to nobody': { routes: { holes: 0.5 } },
+    'by route, split, a graph': { split: true, graph: true },
+    'by route, experts moved': {
+      ...{ ranks: 3, experts: 4, topK: 3 },
+      placements: wholeRounds['experts placed, and moved']!.placements!,
+    },
+    'by route, a graph, a rank left out': { ranks: 3, graph: true, leaveOut: { before: 1, ranks: [1] } },
+  },
+);
+
 /** Rows are rounded on their way. */
 const narrow = each(
   { combineFormat: 'e4m3', hidden: 16 },
@@ -155,6 +177,14 @@ export const oneSided: readonly CheckSubject[] = [
     configurations: [
       ...push.rounds('push', planned),
       ...push.loss('of a plan', 'combine', { goesOn, weighting: 'plan' }),
+    ],
+  },
+  {
+    name: 'one_sided_routes',
+    kernels: ['one_sided_dispatch', 'experts_plan', 'example_experts', 'other_work', 'one_sided_combine'],
+    configurations: [
+      ...push.rounds('push', returned),
+      ...push.loss('by route', 'combine', { goesOn, weighting: 'source' }),
     ],
   },
   {
