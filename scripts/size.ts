@@ -16,9 +16,9 @@ const ceilings = {
   lang: 11_070,
   gpu: 21_190,
   net: 11_360,
-  moe: 19_430,
-  verify: 7_070,
-  tools: 10_100,
+  moe: 19_670,
+  verify: 7_100,
+  tools: 10_110,
   cli: 2_900,
 };
 
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_300 },
+  { name: 'src', files: sources('src'), ceiling: 84_580 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_790 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_400 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_650 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 34_630 },
+  ...{ name: 'docs and README', ceiling: 35_080 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
