@@ -77,18 +77,18 @@ const unpack = device(
   },
 );
 
-/** Adds the products of a stage to the sums. */
+/** Adds the products of a stage and of `parts` times 16 rows to the sums. Branches between products would keep them from overlapping. */
 const multiplyPacked = (kit: GemmKit) =>
   device(
     {
-      params: { stage: pointer('v16'), rows: 'u32', sums: registers('v16') },
+      params: { stage: pointer('v16'), parts: constant<number>(), sums: registers('v16') },
       using: {
         ...{ ...kit.u, unpack, COLUMNS: kit.tile.columns, WEIGHTS: kit.tile.columns * packedUnits },
         // A bf16 of 2^(scale − 127 + 126 − 32), once in each half of a word; infinity where the exponent has no room for it.
         ...{ EXPONENT: 126 - shift, PAIR: 0x00800080 },
       },
     },
-    (g, { stage, rows, sums }, u) => {
+    (g, { stage, parts, sums }, u) => {
       const row = (g.warpId / u.WARP_COLUMNS) * (16 * u.ROW_PARTS) + g.laneId / 4;
       const own = (g.warpId % u.WARP_COLUMNS) * (16 * u.COLUMN_PARTS) + g.laneId / 4;
       const quarter = g.laneId % 4;
@@ -110,20 +110,18 @@ const multiplyPacked = (kit: GemmKit) =>
       }
       for (const t of g.unroll(2)) {
         // Pairs of a warp's rows, as those of weights: of the first half of a lane's eight elements, and of the second.
-        const a = g.registers('v16', 2 * u.ROW_PARTS);
-        for (const m of g.unroll(u.ROW_PARTS)) {
-          if (!u.FEW || row - g.laneId / 4 + 16 * m < rows) {
-            const from = stage.at((row + 16 * m) * u.U + ((2 * quarter + t) ^ (g.laneId / 4)));
-            const upper = g.load(from);
-            const lower = g.load(from.at(8 * u.U));
-            for (const half of g.unroll(2)) {
-              const four = g.registers('u32', 4);
-              four[0] = (g.lane(upper, 'u32', half) & 0xffff) | (g.lane(upper, 'u32', half + 2) << 16);
-              four[1] = (g.lane(lower, 'u32', half) & 0xffff) | (g.lane(lower, 'u32', half + 2) << 16);
-              four[2] = (g.lane(upper, 'u32', half) >>> 16) | (g.lane(upper, 'u32', half + 2) & 0xffff0000);
-              four[3] = (g.lane(lower, 'u32', half) >>> 16) | (g.lane(lower, 'u32', half + 2) & 0xffff0000);
-              a[2 * m + half] = g.pack('u32', four);
-            }
+        const a = g.registers('v16', 2 * parts);
+        for (const m of g.unroll(parts)) {
+          const from = stage.at((row + 16 * m) * u.U + ((2 * quarter + t) ^ (g.laneId / 4)));
+          const upper = g.load(from);
+          const lower = g.load(from.at(8 * u.U));
+          for (const half of g.unroll(2)) {
+            const four = g.registers('u32', 4);
+            four[0] = (g.lane(upper, 'u32', half) & 0xffff) | (g.lane(upper, 'u32', half + 2) << 16);
+            four[1] = (g.lane(lower, 'u32', half) & 0xffff) | (g.lane(lower, 'u32', half + 2) << 16);
+            four[2] = (g.lane(upper, 'u32', half) >>> 16) | (g.lane(upper, 'u32', half + 2) & 0xffff0000);
+            four[3] = (g.lane(lower, 'u32', half) >>> 16) | (g.lane(lower, 'u32', half + 2) & 0xffff0000);
+            a[2 * m + half] = g.pack('u32', four);
           }
         }
         for (const n of g.unroll(u.COLUMN_PARTS)) {
@@ -137,12 +135,10 @@ const multiplyPacked = (kit: GemmKit) =>
             const b = g.registers('u32', 4);
             for (const i of g.unroll(4)) b[i] = pairs[4 * ((i - (i % 2)) / 2) + 2 * part + (i % 2)]!;
             const packed = g.pack('u32', b);
-            for (const m of g.unroll(u.ROW_PARTS)) {
-              if (!u.FEW || row - g.laneId / 4 + 16 * m < rows) {
-                for (const half of g.unroll(2)) {
-                  const i = 2 * (m * u.COLUMN_PARTS + n) + half;
-                  sums[i] = g.warp.mma(a[2 * m + part]!, packed, half, sums[i]!);
-                }
+            for (const m of g.unroll(parts)) {
+              for (const half of g.unroll(2)) {
+                const i = 2 * (m * u.COLUMN_PARTS + n) + half;
+                sums[i] = g.warp.mma(a[2 * m + part]!, packed, half, sums[i]!);
               }
             }
           }
@@ -189,7 +185,11 @@ export const multiplyPackedTile = (kit: GemmKit) =>
           u.loadPacked({ stage: next, inputs, step: later });
         }
         g.async.commit();
-        u.multiplyPacked({ stage: stages.at((step % u.STAGES) * u.TILE_UNITS), rows, sums });
+        const stage = stages.at((step % u.STAGES) * u.TILE_UNITS);
+        // Of few rows those are multiplied that there are, 16 at a time.
+        if (u.FEW && rows <= 16) u.multiplyPacked({ stage, parts: 1, sums });
+        else if (u.FEW && u.ROW_PARTS > 2 && rows <= 32) u.multiplyPacked({ stage, parts: 2, sums });
+        else u.multiplyPacked({ stage, parts: u.ROW_PARTS, sums });
         // The barrier of the next step comes before these rows are read.
         if (u.E4M3) {
           if (later < u.STEPS) u.putRows({ stage: next, rows, held });
