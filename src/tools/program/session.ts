@@ -400,7 +400,6 @@ export class Session {
         (this.#memories.get(upper(address)) ?? { of: 'host' }).of === 'host';
       if (waits && (isHost(to) || isHost(from)))
         await this.#moving(this.#streamOf(device, stream).synchronize());
-      await this.#moving(this.#streamOf(device, stream).synchronize());
     },
     peerCopy: async ({ device, words: [to = 0, from = 0, bytes = 0, there = 0, here = 0] }) => {
       const both = (): Promise<unknown> =>
