@@ -173,6 +173,7 @@ function access(a: AccessReport): string[] {
   return [
     `    ${a.where}  ${a.text}`,
     `      ${what} by ${demangled(a.kernel).name} on rank ${a.rank}, block ${a.block}, thread ${a.thread}`,
+    ...(a.origin === undefined ? [] : [`      enqueued by ${a.origin}`]),
   ];
 }
 

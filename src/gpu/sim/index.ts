@@ -6,6 +6,7 @@ export {
   assumptions,
   type Finding,
   type Mend,
+  type Origin,
   type Site,
   type StaleRead,
 } from './detector/detector.js';

@@ -3,6 +3,7 @@
 import { ArgumentError, DisposedError, HeddleError, requireInteger } from '../../base/errors.js';
 import type { Event, Graph, Stream } from '../index.js';
 import type { Clock } from './detector/clock.js';
+import { type Origin, originOf } from './detector/detector.js';
 import type { Engine } from './engine.js';
 import { type AddressSpace, type ByteAt, maxBufferBytes, type SimBuffer } from './memory.js';
 import { move } from './posted.js';
@@ -139,7 +140,15 @@ export class SimStream extends Agent implements Stream {
   /** 'rank 0 stream 1': the same in every run of the same program. */
   readonly key: string;
   readonly #id: number;
-  readonly #operations: { readonly operation: Operation; readonly known: Clock | null }[] = [];
+  readonly #operations: {
+    readonly operation: Operation;
+    readonly known: Clock | null;
+    readonly origin: Origin | null;
+  }[] = [];
+  /** The call of the program that enqueues what comes next. */
+  origin: Origin | null = null;
+  /** That of the operation that runs. */
+  #origin: Origin | null = null;
   readonly #running: SimLaunch[] = [];
   #capture: Capture | null = null;
   #queued = false;
@@ -197,7 +206,7 @@ export class SimStream extends Agent implements Stream {
         'the host changed memory after a copy from it was enqueued, and before that was made',
         buffer,
         offset,
-        { ...form, ...by, where, text: 'write by the host, through the stream' },
+        { ...form, ...by, where, text: 'write by the host, through the stream', ...originOf(this.#origin) },
       );
     });
   }
@@ -279,7 +288,7 @@ export class SimStream extends Agent implements Stream {
   }
 
   #accessed(kind: 'read' | 'write', { buffer, offset }: ByteAt, bytes: number): void {
-    this.#engine.detector?.streamAccess(this.#id, kind, buffer, offset, bytes);
+    this.#engine.detector?.streamAccess(this.#id, kind, buffer, offset, bytes, this.#origin);
   }
 
   #wrote(place: ByteAt, bytes: number): void {
@@ -405,7 +414,8 @@ export class SimStream extends Agent implements Stream {
       return;
     }
     const { detector, hosts } = this.#engine;
-    this.#operations.push({ operation, known: detector?.hostKnows(hosts.programOf(this.rank)) ?? null });
+    const known = detector?.hostKnows(hosts.programOf(this.rank)) ?? null;
+    this.#operations.push({ operation, known, origin: this.origin });
     this.kick();
     this.#engine.work();
   }
@@ -440,7 +450,8 @@ export class SimStream extends Agent implements Stream {
 
   run(): void {
     this.#queued = false;
-    const { operation, known } = this.#operations.shift()!;
+    const { operation, known, origin } = this.#operations.shift()!;
+    this.#origin = origin;
     if (known !== null) this.#engine.detector?.hostEnqueued(this.#id, known);
     switch (operation.kind) {
       case 'launch':
@@ -463,6 +474,7 @@ export class SimStream extends Agent implements Stream {
 
   #start(request: LaunchRequest): void {
     const launch = request.make(this.#running.at(-1) ?? null, this);
+    launch.origin = this.#origin;
     this.#running.push(launch);
     this.#engine.detector?.launchStarted(launch.id, this.#id, {
       rank: this.rank,
@@ -470,6 +482,7 @@ export class SimStream extends Agent implements Stream {
       grid: launch.grid,
       block: launch.block,
       programmatic: request.programmatic,
+      origin: this.#origin,
     });
     this.#engine.blocks.launch(launch);
     this.#engine.didNoticeable(this.rank);

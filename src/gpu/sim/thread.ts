@@ -16,7 +16,15 @@ import {
   type StatementWait,
 } from './compiled.js';
 import { Copies, requireInitialised } from './copies.js';
-import type { AccessReport, CopyEngine, FenceKind, ProxyPath, SiteId } from './detector/detector.js';
+import {
+  type AccessReport,
+  type CopyEngine,
+  type FenceKind,
+  type Origin,
+  originOf,
+  type ProxyPath,
+  type SiteId,
+} from './detector/detector.js';
 import { wordsAt } from './detector/location.js';
 import type { Detector } from './detector/race-detector.js';
 import { factorOf } from './factors.js';
@@ -70,6 +78,8 @@ export class SimLaunch {
   ended = false;
   /** A thread that goes round a loop so often without a pause never comes out. */
   mostTurns = 4_000_000;
+  /** The call of the program that enqueued it. */
+  origin: Origin | null = null;
   error: HeddleError | null = null;
   nextBlock = 0;
   liveBlocks = 0;
@@ -438,6 +448,7 @@ export class Thread extends Task {
       thread: this.index,
       where,
       text,
+      ...originOf(launch.origin),
     };
   }
 

@@ -28,6 +28,8 @@ export interface Call {
   readonly kind: number;
   readonly device: number;
   readonly words: readonly number[];
+  /** The places in code from which it comes, of 8 bytes each. */
+  readonly stack: Buffer;
   readonly tail: Buffer;
 }
 

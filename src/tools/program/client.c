@@ -4,6 +4,7 @@
  */
 #include "client.h"
 
+#include <execinfo.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -95,11 +96,14 @@ static void look(void) {
 }
 static int own_number(int number) { return number >= 0 && number < shown ? visible[number] : -1; }
 
-/* A request is its kind, the length of its tail, the device and five words. An answer is a result, a word and the length of its tail.
+enum { FRAMES = 10 };
+
+/* A request is its kind, the length of its tail, the device, five words, and the places in code from which it comes. An answer is a result, a word and the length of its tail.
    Heddle itself reads and writes what copies move. */
 static int exchange(int kind, const uint64_t *values, const void *tail, size_t length, uint64_t *word, void *into) {
-  uint64_t head[8] = {kind, length, own_number(device)}, answer[3];
+  uint64_t head[8 + FRAMES] = {kind, length, own_number(device)}, answer[3];
   memcpy(head + 3, values, 5 * sizeof *values);
+  backtrace((void **)head + 8, FRAMES);
   if (kind == CREATE) head[4] = own_number((int)values[1]);
   if (kind == PEER_COPY) head[6] = own_number((int)values[3]), head[7] = own_number((int)values[4]);
   struct iovec parts[] = {{head, sizeof head}, {(void *)tail, length}};

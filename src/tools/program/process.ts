@@ -1,6 +1,7 @@
 /** A process of the program: what it has told, and its memory. */
 import { closeSync, openSync, readdirSync, readFileSync, readSync, writeSync } from 'node:fs';
 import { ArgumentError } from '../../base/errors.js';
+import { type Callers, callersOf } from './callers.js';
 
 /** A function or a variable, and the PTX that has it. */
 interface Named {
@@ -37,11 +38,20 @@ export class Process {
   #memory: number | null = null;
   #hasEnded = false;
   #ticks: number | null = null;
+  readonly #callers = new Map<string, Callers>();
   readonly #calls: HostCall[] = [];
   #running: HostCall | null = null;
   #wake: () => void = () => {};
 
   constructor(readonly id: number) {}
+
+  /** Says from where in the program a call comes: found out once it is asked, and the program may be gone by then. */
+  callersOf(stack: Buffer): Callers {
+    const key = stack.toString('latin1');
+    const callers = this.#callers.get(key) ?? callersOf(this.id, Buffer.from(stack));
+    this.#callers.set(key, callers);
+    return callers;
+  }
 
   /**
    * Whether it waits, as far as one can tell from outside: all its threads sleep, or they have used the processor for so long since

@@ -8,7 +8,8 @@ import { Process } from './process.js';
 import type { SharedRoom } from './room.js';
 import type { Session } from './session.js';
 
-const headBytes = 64;
+/** Behind the words stand ten places in code. */
+const [headBytes, wordBytes] = [144, 64];
 
 /** The calls of one connection, whose bytes come in pieces. */
 async function* callsOf(socket: Socket): AsyncGenerator<Omit<Call, 'process'>> {
@@ -28,6 +29,7 @@ async function* callsOf(socket: Socket): AsyncGenerator<Omit<Call, 'process'>> {
         kind: word(0),
         device: word(2),
         words: [3, 4, 5, 6, 7].map(word),
+        stack: all.subarray(wordBytes, headBytes),
         tail: all.subarray(headBytes, need),
       };
       held = [all.subarray(need)];

@@ -213,13 +213,18 @@ export class Session {
   }
 
   /** Now, or as a node of a graph: of one that is made by hand, or that the stream captures. */
-  #enqueue({ device }: Call, stream: number, kind: number, work: Work): void {
+  #enqueue({ process, device, stack }: Call, stream: number, kind: number, work: Work, kernel = ''): void {
+    const callers = process.callersOf(stack);
+    const told: Work = (on) => {
+      on.origin = () => callers(kernel);
+      work(on);
+    };
     const node = this.#nodes.get(stream);
     const capture = this.#captures.get(stream);
-    if (node !== undefined) node.work = work;
+    if (node !== undefined) node.work = told;
     else if (capture !== undefined)
-      capture.last = new Set([this.#node(capture.graph, device, kind, capture.last, work)]);
-    else work(this.#streamOf(device, stream));
+      capture.last = new Set([this.#node(capture.graph, device, kind, capture.last, told)]);
+    else told(this.#streamOf(device, stream));
   }
 
   #isCaptured = (stream: number): boolean => this.#nodes.has(stream) || this.#captures.has(stream);
@@ -335,7 +340,7 @@ export class Session {
         }
         at += bytes;
       }
-      this.#enqueue(call, stream, nodeKinds.kernel, (on) => launcher.launch(on));
+      this.#enqueue(call, stream, nodeKinds.kernel, (on) => launcher.launch(on), kernel.name);
     },
     malloc: ({ device, words: [bytes = 0, of = 0] }) =>
       bytes === 0 ? 0 : this.#allocate(device, bytes, ([undefined, 'host', 'managed'] as const)[of]),

@@ -25,7 +25,7 @@ describe('a CUDA program', needing('nvcc'), () => {
   }, 120_000);
 
   function build(from: string, to: string, ...more: readonly string[]): void {
-    const options = ['-arch=sm_90', '-lineinfo', '-cudart', 'shared', '--compress-mode=none', ...more];
+    const options = ['-g', '-arch=sm_90', '-lineinfo', '-cudart', 'shared', '--compress-mode=none', ...more];
     execFileSync(cudaTool('nvcc')!, [...options, from, '-o', to]);
   }
 
@@ -71,15 +71,16 @@ describe('a CUDA program', needing('nvcc'), () => {
   });
 
   test.each([
-    ['graph', '4 nodes, 11, 11 and 21\n', `programs.cu:${lineOf('increased')}:`],
-    ['pool', 'result 1\n', `programs.cu:${lineOf('increased')}:`],
-    ['reuse', 'result 4\n', 'the host changed memory after a copy from it was enqueued'],
-  ])('%s: clean, and found where it misses an order', (name, printed, place) => {
+    ['graph', '4 nodes, 11, 11 and 21\n', `programs.cu:${lineOf('increased')}:`, 'copied'],
+    ['pool', 'result 1\n', `programs.cu:${lineOf('increased')}:`, 'freed'],
+    ['reuse', 'result 4\n', 'the host changed memory after a copy from it was enqueued', 'reused'],
+  ])('%s: clean, and found where it misses an order', (name, printed, place, call) => {
     const clean = check(name);
     expect(clean.stdout).toContain(printed);
     expect(clean.stdout).toContain('4 schedules: no finding');
-    const { status, stdout } = run([program, name, 'misses']);
+    const { status, stdout } = run([program, name, 'misses'], '--seeds', '10');
     expect(stdout).toContain(place);
+    expect(stdout).toContain(`enqueued by ${name}(int) (programs.cu:${lineOf(call)})`);
     expect(status).toBe(1);
   });
 

@@ -110,7 +110,7 @@ static int pool(int misses) {
   cudaMemcpyAsync(&result, at, sizeof(int), cudaMemcpyDeviceToHost, other);
   cudaEventRecord(done, other);
   if (!misses) cudaStreamWaitEvent(one, done, 0);
-  cudaFreeAsync(at, one);
+  cudaFreeAsync(at, one); // freed
   cudaDeviceSynchronize();
   printf("result %d\n", result);
   return cudaGetLastError() == cudaSuccess ? 0 : 1;
@@ -122,7 +122,7 @@ static int reuse(int misses) {
   cudaStream_t one;
   cudaStreamCreate(&one);
   cudaMalloc(&at, sizeof(int));
-  cudaMemcpyAsync(at, &host, sizeof(int), cudaMemcpyHostToDevice, one);
+  cudaMemcpyAsync(at, &host, sizeof(int), cudaMemcpyHostToDevice, one); // reused
   if (!misses) cudaStreamSynchronize(one);
   host = 4;
   increase<<<1, 1, 0, one>>>(at, 1);
@@ -155,6 +155,17 @@ static int mapped() {
   return cudaGetLastError() == cudaSuccess ? 0 : 1;
 }
 
+// As many launches as the argument says.
+static int many(int launches) {
+  int *at, result;
+  cudaMalloc(&at, sizeof(int));
+  cudaMemset(at, 0, sizeof(int));
+  for (int i = 0; i < launches; i++) increase<<<1, 1>>>(at, 1);
+  cudaMemcpy(&result, at, sizeof(int), cudaMemcpyDeviceToHost);
+  printf("%d launches\n", result);
+  return 0;
+}
+
 int main(int argc, char **argv) {
   const char *name = argc > 1 ? argv[1] : "";
   if (!strcmp(name, "clean")) return one(1);
@@ -163,6 +174,7 @@ int main(int argc, char **argv) {
   if (!strcmp(name, "graph")) return graph(misses);
   if (!strcmp(name, "pool")) return pool(misses);
   if (!strcmp(name, "reuse")) return reuse(misses);
+  if (!strcmp(name, "many")) return many(atoi(argv[2]));
   if (!strcmp(name, "mapped")) return mapped();
   if (!strcmp(name, "array")) {
     cudaArray_t array;

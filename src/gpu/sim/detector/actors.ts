@@ -12,7 +12,7 @@ import {
   nothingOfBlock,
   type Reliances,
 } from './clock.js';
-import type { CopyEngine, ProxyPath } from './detector.js';
+import type { CopyEngine, Origin, ProxyPath } from './detector.js';
 
 /** How far apart two actors are, and how far a scope reaches. A scope includes what is not further than it. */
 export const cta = 0;
@@ -53,6 +53,7 @@ export class LaunchState {
   ended = false;
   /** The writes that its threads awaited before their releaseNext: the launch after it starts behind that. */
   readonly released = new Set<Clock>();
+  origin: Origin | null = null;
   #awaited: Clock = nothing;
   #awaitedReliances: Reliances | null = null;
 
@@ -84,6 +85,8 @@ export class BlockState implements ClockedBlock {
   threads: readonly Actor[] = [];
   /** The blocks of its cluster; nobody, where there are no clusters. */
   cluster: readonly BlockState[] = [];
+  /** Of an operation of a stream. */
+  origin: Origin | null = null;
 
   constructor(
     readonly sequence: number,

@@ -137,6 +137,14 @@ export interface Mend {
   readonly scope: Scope;
 }
 
+/** Says which call of a program has enqueued something; null where that is not known. */
+export type Origin = () => string | null;
+
+export function originOf(origin: Origin | null): Pick<AccessReport, 'origin'> {
+  const text = origin?.() ?? null;
+  return text === null ? {} : { origin: text };
+}
+
 export interface AccessReport {
   /** 'address': nothing was accessed, only addressed. */
   readonly kind: AccessKind | 'wait' | 'address';
@@ -148,4 +156,6 @@ export interface AccessReport {
   readonly thread: number;
   readonly where: string;
   readonly text: string;
+  /** The function of the program that has enqueued the launch or the copy, and its callers. */
+  readonly origin?: string;
 }

@@ -37,6 +37,7 @@ import type {
   DetectedForm,
   FenceKind,
   Finding,
+  Origin,
   ProxyPath,
   SiteId,
   StaleRead,
@@ -126,10 +127,12 @@ export class Detector {
     buffer: BufferInfo,
     offset: number,
     bytes: number,
+    origin: Origin | null = null,
   ): void {
     if (bytes === 0) return;
     const state = this.#stream(stream);
     const block = new BlockState(++this.#sequence, ++state.step, state, null, 0);
+    block.origin = origin;
     const actor = this.#actor(block, 0, null, state.now);
     const meta = packAccess({ kind, order: 'weak', scope: 'sys', bytes }, noSite);
     this.#shadow(buffer).weak(actor, actor, meta, offset, bytes);
@@ -192,7 +195,14 @@ export class Detector {
   launchStarted(
     launch: number,
     stream: number,
-    info: { rank: number; kernel: string; grid: number; block: number; programmatic: boolean },
+    info: {
+      rank: number;
+      kernel: string;
+      grid: number;
+      block: number;
+      programmatic: boolean;
+      origin?: Origin | null;
+    },
   ): void {
     const state = this.#stream(stream);
     if (!info.programmatic) state.settled = state.now;
@@ -204,6 +214,7 @@ export class Detector {
       info.programmatic ? state.settled.join(state.handedOn) : state.now,
       info.programmatic ? state.settled : null,
     );
+    started.origin = info.origin ?? null;
     state.running.push(started);
     state.last = started;
     this.#launches.set(launch, started);

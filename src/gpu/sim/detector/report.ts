@@ -2,7 +2,15 @@
 
 import { kindOf, type Made, noSite, orderOf, scopeOf, siteOf } from './access.js';
 import { type Actor, type Observation, ReleaseHead, scopeNames, sys } from './actors.js';
-import type { AccessReport, Assumption, BufferInfo, Finding, Site, SiteId } from './detector.js';
+import {
+  type AccessReport,
+  type Assumption,
+  type BufferInfo,
+  type Finding,
+  originOf,
+  type Site,
+  type SiteId,
+} from './detector.js';
 import { explain, type Hint } from './hints.js';
 import type { Access } from './shadow.js';
 import { inWordsOf } from './words.js';
@@ -105,6 +113,7 @@ export function reportOf(options: DetectorOptions, by: Actor, meta: number): Acc
     thread: by.lane,
     where: site?.where ?? `a copy or fill on stream ${owner.id} of rank ${rank}`,
     text: site?.text ?? `${kindOf(meta)} by the host, through the stream`,
+    ...originOf(launch === null ? by.block.origin : launch.origin),
   };
 }
 
