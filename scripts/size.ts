@@ -14,11 +14,11 @@ interface Part {
 const ceilings = {
   base: 1_100,
   lang: 11_070,
-  gpu: 21_190,
+  gpu: 21_250,
   net: 11_360,
   moe: 19_670,
   verify: 7_100,
-  tools: 10_110,
+  tools: 10_210,
   cli: 2_900,
 };
 
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_580 },
+  { name: 'src', files: sources('src'), ceiling: 84_740 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_790 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_650 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 35_110 },
+  ...{ name: 'docs and README', ceiling: 35_140 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
