@@ -80,7 +80,9 @@ class Buffers:
             self._own.append(torch.empty(size, dtype=torch.uint8, device=self.device))
             return self._own[-1].data_ptr()
 
-        self._player = Player(file, self.rank, ordinal, all_gather, wait_ms, allocate)
+        # A driver that is no GPU's has memory of its own.
+        torchs = allocate if self.device.type == "cuda" else None
+        self._player = Player(file, self.rank, ordinal, all_gather, wait_ms, torchs)
         _alive.add(self)
         description = self._player.description
         self._proxy: Optional[Proxy] = None
