@@ -21,8 +21,13 @@ def be(rank: int) -> None:
         meeting.wait()
         return everyones
 
+    def allocate(size: int) -> int:
+        own.append(ctypes.create_string_buffer(size))
+        return ctypes.addressof(own[-1])
+
+    own: list = []
     try:
-        player = Player(file, rank, rank, all_gather)
+        player = Player(file, rank, rank, all_gather, allocate=allocate)
     except HeddleError as error:
         said[rank] = f"{error.code}: {error}"
         return

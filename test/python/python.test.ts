@@ -93,11 +93,11 @@ describe('the player, by ctypes', needing('cc', 'python3'), () => {
 
   test('ranks that are threads launch what the plan says, on each other’s windows', async () => {
     const plan = await write(inFolder('small.heddle'), small);
-    const { status, lines, launches } = python([
-      join(root, 'test/python/engine.py'),
-      inFolder('small.heddle'),
-      '2',
-    ]);
+    // Memory of a rank alone is the engine's.
+    const { status, lines, launches } = python(
+      [join(root, 'test/python/engine.py'), inFolder('small.heddle'), '2'],
+      { STUB_REFUSES: 'cuMemAlloc' },
+    );
     expect(lines).toEqual(Array.from({ length: 2 }, () => 'HEDDLE_ARGUMENT: tokens is 129, more than 128'));
     expect(status).toBe(0);
     const brought = [
@@ -302,10 +302,7 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
       ...layer,
       ...{ experts: 6, placed: 4, counts: 'yes', masks: 'yes', waits: 'yes' },
     });
-    // Memory of a rank alone is torch's.
-    const { status, lines, launches } = python([join(root, 'test/python/layers.py')], {
-      STUB_REFUSES: 'cuMemAlloc',
-    });
+    const { status, lines, launches } = python([join(root, 'test/python/layers.py')]);
     expect(lines).toEqual([
       'HEDDLE_ROUND_OPEN: dispatch was called out of order: the round is dispatched; a round is dispatch, experts, combine',
       'HEDDLE_OTHER_ROUND: combine was called on another layer than the one that dispatched',
