@@ -29,7 +29,7 @@ export function setsFor(rounds: number, bytesPerRound: number, l2Bytes: number):
 
 /** The scale of weights of e4m3 noise: with it their numbers are about as large as those of rows of bf16 noise. */
 const scaleOfNoise = 2 ** -8;
-/** That of weights of MXFP4, a ue8m0. */
+/** Scales weights of MXFP4, as a ue8m0. */
 const packedScale = 127 - 8;
 
 /** How tensors store weights. */

@@ -58,7 +58,7 @@ export const loadPacked = ({ inputs, tile, threads, shape, u: numbers }: GemmKit
   );
 
 /**
- * Eight e2m1 as four pairs of bf16, times a scale. An e2m1 has a sign, two bits of exponent and one of mantissa: in the places of a bf16's last
+ * Makes four pairs of bf16 of eight e2m1, times a scale. An e2m1 has a sign, two bits of exponent and one of mantissa: in the places of a bf16's last
  * bits of exponent and its first of mantissa they make the same number divided by 2^126, subnormal ones too.
  */
 const unpack = device(
@@ -162,8 +162,8 @@ export const multiplyPackedTile = (kit: GemmKit) =>
     (g, { stages, inputs, sums }, u) => {
       const vectors = g.registers('v16', u.HELD);
       const scales = g.registers('f32', u.HELD);
-      const held = { vectors, scales };
       const { rows } = inputs;
+      const held = { vectors, scales };
       for (const step of g.unroll(u.STAGES - 1)) {
         const stage = stages.at(step * u.TILE_UNITS);
         if (step < u.STEPS) {
