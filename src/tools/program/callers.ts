@@ -23,7 +23,7 @@ function mappingsOf(process: number): readonly Mapping[] {
   });
 }
 
-/** What stands for CUDA, and what starts programs. */
+/** The libraries that stand for CUDA, and how programs start with them. */
 const isAround = /^(lib(cudart|cuda|c)\.so|ld-)/;
 /** Stubs of kernels, and what CUDA's headers put around the runtime. */
 const isBetween = /^(_ZL?\d+)?_*(device_stub_|cuda[A-Z])/;

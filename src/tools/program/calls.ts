@@ -1,4 +1,4 @@
-/** What a program's calls are. */
+/** The calls of a program. */
 import type { Process } from './process.js';
 
 /** Results that a program sees. */

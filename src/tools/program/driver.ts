@@ -1,4 +1,4 @@
-/** What a program asks of CUDA's driver alone: its modules, and memory that processes share. */
+/** Calls of CUDA's driver alone: modules, and memory that processes share. */
 import type { SimDevice, SimMachine } from '../../gpu/sim/index.js';
 import type { PtxKernel } from '../../lang/index.js';
 import { type Call, CallError, cuda, type Memories, upper } from './calls.js';

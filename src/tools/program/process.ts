@@ -123,7 +123,7 @@ export class Process {
     }
   }
 
-  /** What a copy reads now that nothing was remembered for. */
+  /** A copy's bytes that nothing was remembered for. */
   readNow(at: number, bytes: number) {
     return { bytes: this.read(at, bytes), isChanged: false };
   }

@@ -41,11 +41,11 @@ type Handler = (call: Call) => unknown;
 interface Recordable {
   readonly gpu: Gpu;
   readonly event: SimEvent;
-  /** What a stream had captured when it was last recorded there. */
+  /** The state of the capturing stream that recorded it last. */
   captured: Capture | null;
 }
 
-/** What a stream captures: the graph, and what its next work is behind. */
+/** A stream that captures: the graph, and the nodes that its next work is behind. */
 interface Capture {
   readonly graph: Graph;
   last: ReadonlySet<Node>;

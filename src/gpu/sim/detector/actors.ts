@@ -85,7 +85,7 @@ export class BlockState implements ClockedBlock {
   threads: readonly Actor[] = [];
   /** The blocks of its cluster; nobody, where there are no clusters. */
   cluster: readonly BlockState[] = [];
-  /** Of an operation of a stream. */
+  /** The call that enqueued it, of an operation of a stream. */
   origin: Origin | null = null;
 
   constructor(

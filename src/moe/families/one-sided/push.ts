@@ -32,17 +32,19 @@ const names = {
 /** The words in which launches count their rounds. */
 const counters = { both: 'combines', send: 'combines', recv: 'combineRecvs' } as const;
 
-export function pushKernel(o: OneSided, half: Half) {
-  const { shape, window } = o;
+function paramsOf({ shape, window }: OneSided, half: Half) {
   const byRoute = sourceWeighs(shape);
-  const params = {
+  return {
     ...combineParams(window, shape),
     ...routeParams(shape, half !== 'recv' && (sumsRoutes(shape) || byRoute), !byRoute),
     /** [tokens][K]; where this rank weighs. */
     topkWeights: list(pointer('f32'), byRoute && half !== 'send' ? 1 : 0),
   };
+}
+
+export function pushKernel(o: OneSided, half: Half) {
   return kernel(
-    { name: names[half], maxThreads: mostThreads(shape), params, using: using(o, half) },
+    { name: names[half], maxThreads: mostThreads(o.shape), params: paramsOf(o, half), using: using(o, half) },
     (g, { win, topkIds, topkWeights, out, tokens, limit, made, madeRows, scatter, routeWeights }, u) => {
       const mine = win.at(g.rank);
       const routes = { made, madeRows, scatter, routeWeights };
