@@ -79,8 +79,8 @@ const gatherRoutes = (o: OneSided) =>
     },
   );
 
-/** One part of a token's sum, where its rows are those of its routes. `early`: it may begin before the launches ahead of it have ended. */
-export function sumRoutes(o: OneSided, early: boolean) {
+/** One part of a token's sum, where its rows are those of its routes. */
+export function sumRoutes(o: OneSided) {
   const { shape, u, phases } = o;
   const { dtype } = shape.output;
   const lanes = 16 / dtypes[dtype].size;
@@ -88,7 +88,7 @@ export function sumRoutes(o: OneSided, early: boolean) {
     {
       params: { ...sumParams(o), topkWeights: list(pointer('f32'), 1) },
       using: {
-        ...{ ...u, ...phases.combine, EARLY: early, LANES: lanes, inOrder, sendSum: sendSum(o) },
+        ...{ ...u, ...phases.combine, LANES: lanes, inOrder, sendSum: sendSum(o) },
         ...{ UNITS: outputRowBytes(shape) / 16, PART_UNITS: partVectors(shape) },
         rowSum: rowSum({
           // With more rows under way, two large blocks would not fit on a multiprocessor (push.ts).
@@ -100,12 +100,7 @@ export function sumRoutes(o: OneSided, early: boolean) {
     },
     (g, { win, out, topkWeights, id, token, part, epoch, patience }, u) => {
       let weight = g.f32(1);
-      if (g.laneId < u.K) {
-        const own = topkWeights[0]!.at(token * u.K + g.laneId);
-        // L1 might answer with what was there before.
-        if (u.EARLY) weight = g.load(own, { order: 'relaxed', scope: 'gpu' });
-        else weight = g.load(own);
-      }
+      if (g.laneId < u.K) weight = g.load(topkWeights[0]!.at(token * u.K + g.laneId));
       const owner = u.ownerOf({ expert: id });
       const routes = g.warp.ballot(owner < u.RANKS);
       const owners = g.registers('u32', u.K);

@@ -51,7 +51,7 @@ export function pushKernel(o: OneSided, half: Half) {
       const epoch = u.countRound({ count: mine[u.COUNTER].at(g.blockIdx.x) });
       const mask = u.maskIn({ masked: mine.masked });
       // The kernel reads the experts' results from here on. A receive begins when its send has passed this, so it need not wait here
-      // itself, and may add up while that still sends; unless it adds to rows that the launch before it may have made.
+      // itself, and may add up while that still sends; unless it reads rows or weights that a launch before it may have made.
       if (u.WAITS) g.awaitPrevious();
       g.releaseNext();
       if (u.thisRankIsOut({ mask, rank: g.rank, failure: mine.failure, epoch })) {
@@ -123,10 +123,9 @@ export function pushKernel(o: OneSided, half: Half) {
  * two blocks keep more loads under way.
  */
 function mostThreads(shape: OneSidedShape): number {
-  const { threads } = shape.combine;
-  return (sumsRoutes(shape) || sourceWeighs(shape)) && shape.topK <= 8
-    ? Math.min(1024, 2 * threads)
-    : threads;
+  const { combine, output, topK } = shape;
+  const adds = sumsRoutes(shape) || (sourceWeighs(shape) && output.dtype !== 'f32');
+  return adds && topK <= 8 ? Math.min(1024, 2 * combine.threads) : combine.threads;
 }
 
 function using(o: OneSided, half: Half) {
@@ -135,13 +134,14 @@ function using(o: OneSided, half: Half) {
   const [sends, sums] = [half !== 'recv', half !== 'send'];
   return {
     ...{ ...o.u, ...o.phases.combine, ...release(o), countRound, COUNTER: counters[half] },
-    ...{ SENDS: sends, SUMS: sums, WAITS: sends || output.adds === true, NOTED: o.u.PLACED && !sends },
+    ...{ SENDS: sends, SUMS: sums, NOTED: o.u.PLACED && !sends },
+    WAITS: sends || output.adds === true || sourceWeighs(o.shape),
     ...{ AHEAD: half === 'both' ? combine.ahead : 0, ROUNDED: rounding !== null },
     ...{ COUNTS: counts && sums, SHARES: o.u.SHARES && sums },
     ...{ pushPiece: pushPiece(o), receiveSums: receiveSums(o) },
     ...{ broughtBy: broughtBy(o, sends), endOf: endOf(o) },
     sumPiece: rounding === null ? sumPiece(o, gatherPushed(o)) : sumScaled(o, rounding),
-    sumRoutes: sumRoutes(o, !sends),
+    sumRoutes: sumRoutes(o),
   };
 }
 
