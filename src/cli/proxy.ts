@@ -8,17 +8,22 @@ import { ProcessCircle, proxyInThread, type RunningProxy } from '../net/world/in
 import type { Command, FlagsOf } from './commander.js';
 
 const define = (command: Command) =>
-  command.requiredOption('--memory <file>', 'the memory in which kernels and networks meet').addHelpText(
-    'after',
-    `
+  command
+    .requiredOption('--memory <file>', 'the memory in which kernels and networks meet')
+    .option('--json', 'as without it: all that it says is JSON')
+    .addHelpText(
+      'after',
+      `
 Moves a rank's messages between hosts for kernels that another program launches; the Python package starts it, a process a rank.
 Its place is that of HEDDLE_RANK, HEDDLE_WORLD and HEDDLE_ADDRESS. It reads a line of JSON (bytes, front, data, reach: of the shape's
 wire; timeoutMs), says {"ready": true} when all ranks' proxies are connected, and runs until its input ends. Where a rank is lost
 it says {"error": {"code", "message", "ranks"}}, and ends.
 
+Exit code: 0; 1 when a rank was lost or something failed; 2 for a mistake in the arguments.
+
 Example:
   $ heddle proxy --memory /proc/self/fd/7`,
-  );
+    );
 
 export const register = (command: Command) => define(command).action(proxy);
 
