@@ -68,7 +68,11 @@ const rings = {
 };
 
 /** Begun last, one of these would go on while the other processor has nothing left to do. */
-const longest = ['test/moe/layer-carried.e2e.test.ts', 'test/gpu/sim/litmus/litmus.test.ts'];
+const longest = [
+  'test/python/python.test.ts',
+  'test/moe/layer-carried.e2e.test.ts',
+  'test/gpu/sim/litmus/litmus.test.ts',
+];
 
 /** Files that have a process of their own, the longest, all others. */
 class LongestFirst extends BaseSequencer {
