@@ -122,7 +122,6 @@ export function createPeers(driver: Driver, ours: EngineAddress, states: Int32Ar
       lost.map(({ name }) => name),
       operation,
       reason,
-      code === errno.NETDOWN,
     );
   }
 
