@@ -138,12 +138,9 @@ class Machine {
     this.port.write(`${id} ${command}\n`);
     const prints = (pattern: RegExp) =>
       new Promise<void>((resolve, reject) => {
-        const look = (line: string) => {
-          if (!pattern.test(line)) return;
-          waiting.delete(look);
-          resolve();
-        };
-        waiting.add(look);
+        waiting.add((line) => {
+          if (pattern.test(line)) resolve();
+        });
         void ended.then((code) => reject(new Error(`ended with ${code}:\n${lines.join('\n')}`)));
       });
     const hasPrinted = async (pattern: RegExp) => {
