@@ -67,24 +67,29 @@ const routed: Cases = {
   'all routes remote': { routes: { router: { kind: 'remote' } } },
 };
 
+/** Experts take the rows of a plan. */
+const byPlan: Cases = {
+  bf16: {},
+  f16: { dtype: 'f16' },
+  f32: { dtype: 'f32' },
+  'one rank, which holds every expert': { ranks: 1 },
+  'top 1': { topK: 1 },
+  'top 32 of one rank': { experts: 40, topK: 32, ranks: 1, maxTokens: 2 },
+  'fewer experts than ranks': { ranks: 4, experts: 3, topK: 2 },
+  'rows of several passes': { hidden: 600, ranks: 2 },
+  'sums added': { adds: true },
+  ...routed,
+};
+
 /** Combine takes the rows of a plan. */
 const planned = each(
   { ...layer, weighting: 'plan' },
   {
-    bf16: {},
-    f16: { dtype: 'f16' },
-    f32: { dtype: 'f32' },
-    'one rank, which holds every expert': { ranks: 1 },
-    'top 1': { topK: 1 },
+    ...byPlan,
     'top 13 of 26': { experts: 26, topK: 13, ranks: 2 },
-    'top 32 of one rank': { experts: 40, topK: 32, ranks: 1, maxTokens: 2 },
     'rows of no whole vector': { hidden: 7 },
     'odd rows of f32': { hidden: 5, dtype: 'f32' },
-    'fewer experts than ranks': { ranks: 4, experts: 3, topK: 2 },
-    'rows of several passes': { hidden: 600, ranks: 2 },
     e4m3: narrow,
-    'sums added': { adds: true },
-    ...routed,
     'groups of 2': { ranks: 4, replicas: 2, maxTokens: 4 },
     ...each(
       { ranks: 4, checked: true },
@@ -116,17 +121,8 @@ const planned = each(
 const returned = each(
   { ...layer, weighting: 'source' },
   {
-    bf16: {},
-    f16: { dtype: 'f16' },
-    f32: { dtype: 'f32' },
-    'one rank, which holds every expert': { ranks: 1 },
-    'top 1': { topK: 1 },
+    ...byPlan,
     'top 13 of 26': { experts: 26, topK: 13, ranks: 2, checked: true },
-    'top 32 of one rank': { experts: 40, topK: 32, ranks: 1, maxTokens: 2 },
-    'fewer experts than ranks': { ranks: 4, experts: 3, topK: 2 },
-    'rows of several passes': { hidden: 600, ranks: 2 },
-    'sums added': { adds: true },
-    ...routed,
     'groups of 2': { ranks: 4, replicas: 2, maxTokens: 4, checked: true },
     'a graph, replayed': { graph: true, counts: true, checked: true },
     'a rank left out': { leaveOut: { before: 2, ranks: [1] }, times: 4 },
