@@ -120,7 +120,7 @@ export function pushKernel(o: OneSided, half: Half) {
 
 /**
  * A kernel that adds up routes takes so many registers that one block would fill a multiprocessor. Of few routes they can be fewer, and
- * two blocks keep more loads under way.
+ * two blocks keep more loads under way; but rows of f32 that come by route do not fit then.
  */
 function mostThreads(shape: OneSidedShape): number {
   const { combine, output, topK } = shape;

@@ -70,9 +70,9 @@ function tileFor(mlp: MlpShape, gemm: Pick<GemmShape, 'inputs' | 'outputs' | 'ga
   const parts = [16, 8, 7, 6, 5, 4, 3, 2].find((some) => stages % some === 0 && units * some <= blocks);
   if (parts !== undefined) return { ...shared, parts };
   const [first, second = first] = widths.filter(fitting) as [HopperTile, ...HopperTile[]];
-  // Two products take a tenth less than two units of one; where units are few, the last that each block takes can cost more.
-  const rounds = (tile: HopperTile): number => tile.products * Math.ceil(unitsOf(tile) / blocks);
-  return first.products === 2 && rounds(first) > 1.1 * rounds(second) ? second : first;
+  // A unit of two products takes a tenth less than two units of one. Where units are few, the last that a block takes can cost more.
+  const productsOf = (tile: HopperTile): number => tile.products * Math.ceil(unitsOf(tile) / blocks);
+  return first.products === 2 && productsOf(first) > 1.1 * productsOf(second) ? second : first;
 }
 
 /** Threads of a block that adds parts up. */

@@ -153,7 +153,7 @@ const multiplyWide = (kit: HopperKit) =>
       params: scaledParams(kit),
       using: {
         ...{ ...kit.u, LAST: kit.stepsOfPart - 1, loadScales: loadScales(kit) },
-        // Where units begin at the ring's first stage, the compiler knows each stage's place.
+        // Where all units begin at the ring's first stage, their turns are multiples of its stages, and the compiler knows each stage's place.
         ...{ IN_A_ROW: kit.stepsOfPart % kit.of.stages === 0 ? kit.of.stages : 1 },
         ...{ startProduct: startProduct(kit), addScaled: addScaled(kit) },
       },
