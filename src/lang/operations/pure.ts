@@ -46,35 +46,32 @@ function extreme(name: 'min' | 'max', u32: Compute<u32>, u64: Compute<u64>, f32:
 }
 type Compute<T> = (a: T, b: T) => T;
 
+/** An instruction that computes with the two bf16 of each word. Operands are the helper's own, or numbers. */
+const pairs = (name: string, instruction: string, ...operands: readonly string[]): string => {
+  const own = operands.filter((operand) => /^[abc]$/.test(operand)).map((operand) => `u32 ${operand}`);
+  return `DEVICE u32 ${name}_pairs(${own.join(', ')}) {
+  u32 result;
+  asm("${instruction}.bf16x2 %0, ${operands.map((_, i) => `%${i + 1}`).join(', ')};" : "=r"(result) : ${operands.map((operand) => `"r"(${operand})`).join(', ')});
+  return result;
+}`;
+};
+
 export const pure = {
   min: extreme(
     'min',
     (a, b) => (a >>> 0 < b >>> 0 ? a : b),
     (a, b) => (a < b ? a : b),
-    (a, b) => (Number.isNaN(a) ? b : Number.isNaN(b) ? a : Math.min(a, b)),
+    smaller,
   ),
   max: extreme(
     'max',
     (a, b) => (a >>> 0 > b >>> 0 ? a : b),
     (a, b) => (a > b ? a : b),
-    (a, b) => (Number.isNaN(a) ? b : Number.isNaN(b) ? a : Math.max(a, b)),
+    larger,
   ),
   /** a · b + c with one rounding. */
   fma: of('f32', {
-    // The sum of the exact product, rounded to odd in f64, then to f32.
-    compute(a: f32, b: f32, c: f32): f32 {
-      const product = a * b;
-      const sum = product + c;
-      if (!Number.isFinite(sum)) return Math.fround(sum);
-      const back = sum - product;
-      const error = product - (sum - back) + (c - back);
-      if (error === 0) return Math.fround(sum);
-      double[0] = sum;
-      if ((long[0]! & 1n) === 1n) return Math.fround(sum);
-      // The double just above or below, away from or towards zero.
-      long[0]! += error > 0 === sum > 0 ? 1n : -1n;
-      return Math.fround(double[0]);
-    },
+    compute: (a: f32, b: f32, c: f32): f32 => Math.fround(fused(a, b, c)),
     cuda: 'DEVICE f32 fma_f32(f32 a, f32 b, f32 c) { return __fmaf_rn(a, b, c); }',
   }),
   /** 1 / a, correctly rounded. */
@@ -99,13 +96,28 @@ export const pure = {
   }),
   /** Multiplies the two bf16 of one word by those of another; each product is rounded to the nearest bf16, or else the even one. */
   multiplyPairs: of('u32', {
-    compute: (a: u32, b: u32): u32 => bf16Product(a << 16, b << 16) | (bf16Product(a, b) << 16),
-    // Adding -0 keeps the sign of zeros. GPUs before Hopper have no product of pairs without a sum.
-    cuda: `DEVICE u32 multiply_pairs(u32 a, u32 b) {
-  u32 result;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(0x80008000u));
-  return result;
-}`,
+    compute: (a: u32, b: u32): u32 => fusedPairs(a, b, 0x80008000),
+    // Adding -0 keeps the sign of zeros. GPUs before Hopper have no product of pairs without a sum, and no sum.
+    cuda: pairs('multiply', 'fma.rn', 'a', 'b', '0x80008000u'),
+  }),
+  /** Adds the bf16 of two words, likewise. */
+  addPairs: of('u32', {
+    compute: (a: u32, b: u32): u32 => fusedPairs(a, 0x3f803f80, b),
+    cuda: pairs('add', 'fma.rn', 'a', '0x3f803f80u', 'b'),
+  }),
+  /** a · b + c of the bf16 of three words, each with one rounding. */
+  fmaPairs: of('u32', {
+    compute: (a: u32, b: u32, c: u32): u32 => fusedPairs(a, b, c),
+    cuda: pairs('fma', 'fma.rn', 'a', 'b', 'c'),
+  }),
+  /** The smaller or the larger of the bf16 of two words, as `min` and `max` find them. */
+  minPairs: of('u32', {
+    compute: (a: u32, b: u32): u32 => smallerPairs(a, b, 0),
+    cuda: pairs('min', 'min', 'a', 'b'),
+  }),
+  maxPairs: of('u32', {
+    compute: (a: u32, b: u32): u32 => largerPairs(a, b, 0),
+    cuda: pairs('max', 'max', 'a', 'b'),
   }),
 };
 
@@ -114,23 +126,49 @@ const double = new Float64Array(long.buffer);
 const word = new Int32Array(1);
 const float = new Float32Array(word.buffer);
 
-/** The product of the bf16 in the upper halves of two words. Every NaN is 0x7fff. */
-function bf16Product(a: u32, b: u32): u32 {
-  const sign = ((a ^ b) >>> 16) & 0x8000;
-  word[0] = a & 0x7fff0000;
-  const left = float[0]!;
-  word[0] = b & 0x7fff0000;
-  // Exact in f64; and in f32, where it is a normal number. The others are rounded to a multiple of their one step.
-  const product = left * float[0]!;
-  if (Number.isNaN(product)) return 0x7fff;
-  if (product < 2 ** -126) {
-    const steps = product * 2 ** 133;
-    const whole = Math.floor(steps);
-    const rest = steps - whole;
-    return sign | (whole + Number(rest > 0.5 || (rest === 0.5 && whole % 2 === 1)));
-  }
-  float[0] = product;
-  return sign | ((word[0]! + 0x7fff + ((word[0]! >>> 16) & 1)) >>> 16);
+/** The exact a · b + c, rounded to odd in f64: whoever rounds that to less rounds once. */
+function fused(a: number, b: number, c: number): number {
+  const product = a * b;
+  const sum = product + c;
+  if (!Number.isFinite(sum)) return sum;
+  const back = sum - product;
+  const error = product - (sum - back) + (c - back);
+  if (error === 0) return sum;
+  double[0] = sum;
+  // The double just above or below, away from or towards zero.
+  if ((long[0]! & 1n) === 0n) long[0]! += error > 0 === sum > 0 ? 1n : -1n;
+  return double[0];
+}
+
+function smaller(a: f32, b: f32): f32 {
+  return Number.isNaN(a) ? b : Number.isNaN(b) ? a : Math.min(a, b);
+}
+function larger(a: f32, b: f32): f32 {
+  return Number.isNaN(a) ? b : Number.isNaN(b) ? a : Math.max(a, b);
+}
+
+/** Computes with the two bf16 of each word. */
+const ofPairs =
+  (compute: (a: number, b: number, c: number) => number) =>
+  (a: u32, b: u32, c: u32): u32 =>
+    toBf16(compute(fromBf16(a << 16), fromBf16(b << 16), fromBf16(c << 16))) |
+    (toBf16(compute(fromBf16(a), fromBf16(b), fromBf16(c))) << 16);
+const fusedPairs = ofPairs(fused);
+const smallerPairs = ofPairs(smaller);
+const largerPairs = ofPairs(larger);
+
+/** The bf16 in the upper half of a word. */
+function fromBf16(upper: u32): number {
+  word[0] = upper & 0xffff0000;
+  return float[0]!;
+}
+
+/** Rounds once, by way of an f32 that is rounded to odd. Every NaN is 0x7fff. */
+function toBf16(value: number): u32 {
+  if (Number.isNaN(value)) return 0x7fff;
+  float[0] = value;
+  if (float[0] !== value && (word[0]! & 1) === 0) word[0]! += Math.abs(float[0]!) < Math.abs(value) ? 1 : -1;
+  return (word[0]! + 0x7fff + ((word[0]! >>> 16) & 1)) >>> 16;
 }
 
 export type PureFunction = keyof typeof pure;

@@ -30,6 +30,8 @@ export const edges: Readonly<Record<Scalar, readonly (number | bigint | boolean)
     0x80010003,
     0x7f80ff7f,
     0x3fc0bec1,
+    // Times the one above, its upper half lies between two bf16; a subnormal number that is added decides.
+    0x3f810001,
   ],
   u64: [
     0n,

@@ -120,15 +120,31 @@ static inline u8 to_e4m3_bits(f32 a) {
 static inline u16 e4m3x2(f32 low, f32 high) { return u16(to_e4m3_bits(low) | to_e4m3_bits(high) << 8); }
 static inline u32 bf16x2(f32 low, f32 high) { return to_bf16(low).bits | u32(to_bf16(high).bits) << 16; }
 
-// A product of bf16, exact in f64. bf16 below 2^-126 are multiples of 2^-133.
-static inline u32 bf16_product(u32 a, u32 b) {
+// a · b + c of bf16: the product is exact in f64; of a sum that is not, the last bit says so. bf16 below 2^-126 are multiples of 2^-133.
+static inline u32 bf16_fused(u32 a, u32 b, u32 c) {
   const double product = double(__uint_as_float(a << 16)) * double(__uint_as_float(b << 16));
-  if (product != product || __builtin_fabs(product) >= 0x1p-126) return to_bf16(f32(product)).bits;
-  return u32((a ^ b) & 0x8000u) | u32(__builtin_rint(__builtin_fabs(product) * 0x1p133));
+  const double add = double(__uint_as_float(c << 16));
+  double sum = product + add;
+  if (sum != sum) return 0x7fffu;
+  if (__builtin_isinf(sum)) return __float_as_uint(f32(sum)) >> 16;
+  const bool first = __builtin_fabs(product) > __builtin_fabs(add);
+  const double rest = first ? add - (sum - product) : product - (sum - add);
+  const double step = __builtin_fabs(sum) < 0x1p-126 ? 0x1p-133 : __builtin_scalbn(1.0, __builtin_ilogb(sum) - 7);
+  double whole = __builtin_floor(sum / step);
+  const double over = sum - whole * step - step / 2;
+  if (over > 0 || (over == 0 && (rest > 0 || (rest == 0 && __builtin_fmod(whole, 2.0) != 0)))) whole += 1;
+  return __float_as_uint(f32(__builtin_copysign(whole * step, sum))) >> 16;
 }
-static inline u32 multiply_pairs(u32 a, u32 b) {
-  return bf16_product(a & 0xffffu, b & 0xffffu) | bf16_product(a >> 16, b >> 16) << 16;
-}
+// Both halves, by what makes bits of the bits of one.
+#define PAIRS(name, PARAMETERS, low, high) \
+  static inline u32 name##_pairs PARAMETERS { return u32(u16(low)) | u32(u16(high)) << 16; }
+PAIRS(multiply, (u32 a, u32 b), bf16_fused(a & 0xffffu, b & 0xffffu, 0x8000u), bf16_fused(a >> 16, b >> 16, 0x8000u))
+PAIRS(add, (u32 a, u32 b), bf16_fused(a & 0xffffu, 0x3f80u, b & 0xffffu), bf16_fused(a >> 16, 0x3f80u, b >> 16))
+PAIRS(fma, (u32 a, u32 b, u32 c), bf16_fused(a & 0xffffu, b & 0xffffu, c & 0xffffu), bf16_fused(a >> 16, b >> 16, c >> 16))
+PAIRS(min, (u32 a, u32 b), to_bf16(min_f32(__uint_as_float(a << 16), __uint_as_float(b << 16))).bits,
+      to_bf16(min_f32(__uint_as_float(a & 0xffff0000u), __uint_as_float(b & 0xffff0000u))).bits)
+PAIRS(max, (u32 a, u32 b), to_bf16(max_f32(__uint_as_float(a << 16), __uint_as_float(b << 16))).bits,
+      to_bf16(max_f32(__uint_as_float(a & 0xffff0000u), __uint_as_float(b & 0xffff0000u))).bits)
 
 static inline u32 f16x2(f32 low, f32 high) { return to_f16(low).bits | u32(to_f16(high).bits) << 16; }
 
