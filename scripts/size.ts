@@ -13,7 +13,7 @@ interface Part {
 
 const ceilings = {
   base: 1_100,
-  lang: 11_070,
+  lang: 11_110,
   gpu: 21_250,
   net: 11_310,
   moe: 19_670,
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_690 },
+  { name: 'src', files: sources('src'), ceiling: 84_720 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_790 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_620 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 35_020 },
+  ...{ name: 'docs and README', ceiling: 35_030 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
