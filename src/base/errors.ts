@@ -169,7 +169,6 @@ export function integerIn(text: string, min: number, max: number): number | null
 // Types cannot stop everyone: JavaScript callers, casts, values from JSON. Every public function looks at what it is
 // given before it uses it, so that a mistake is an ArgumentError here and not a crash somewhere else.
 
-/** Throws an ArgumentError unless `holds`. */
 export function requireThat(holds: boolean, argument: string, value: unknown, mustBe: string): asserts holds {
   if (!holds) throw new ArgumentError(argument, value, mustBe);
 }
@@ -185,24 +184,20 @@ export function requireArray(argument: string, value: unknown, mustBe = 'an arra
     throw new ArgumentError(argument, value, mustBe);
 }
 
-/** Requires a text; returns it. */
 export function requireText(argument: string, value: unknown, mustBe = 'a text'): string {
   if (typeof value !== 'string') throw new ArgumentError(argument, value, mustBe);
   return value;
 }
 
-/** Requires true or false; returns it. */
 export function requireFlag(argument: string, value: unknown): boolean {
   if (typeof value !== 'boolean') throw new ArgumentError(argument, value, 'true or false');
   return value;
 }
 
-/** Requires a function. */
 export function requireFunction(argument: string, value: unknown, mustBe = 'a function'): void {
   if (typeof value !== 'function') throw new ArgumentError(argument, value, mustBe);
 }
 
-/** Requires one of these texts. */
 export function requireOneOf<T extends string>(argument: string, value: unknown, allowed: readonly T[]): T {
   const found = allowed.find((one) => one === value);
   if (found !== undefined) return found;
@@ -247,7 +242,6 @@ export const printable = (text: string): string =>
     '\n\t'.includes(character) ? character : `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
   );
 
-/** The message of whatever was thrown. */
 export function messageOf(error: unknown): string {
   if (error instanceof Error) return error.message;
   return typeof error === 'string' ? error : show(error);

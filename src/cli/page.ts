@@ -17,7 +17,6 @@ ${body}
 </html>
 `;
 
-/** Text as it may stand in HTML. */
 export function text(value: string): string {
   return value.replace(/[&<>"]/g, (c) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c]!);
 }

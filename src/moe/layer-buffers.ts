@@ -44,7 +44,6 @@ export interface Beside {
   readonly done: Event;
 }
 
-/** The inside of a set, for its layers. */
 export interface BuffersInside {
   readonly world: World;
   readonly plan: LayerPlan;

@@ -41,7 +41,6 @@ export interface ForwardOptions {
   readonly chunks?: number;
 }
 
-/** The inside of a layer. */
 interface Inside {
   readonly buffers: LayerBuffers;
   readonly plan: LayerPlan;

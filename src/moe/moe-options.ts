@@ -75,7 +75,6 @@ export type LayerWeightsType = (typeof weightsTypes)[number];
 const weightsTypeOf = ({ experts }: Partial<MoeLayerWeights>): LayerWeightsType =>
   experts?.gateUp?.dtype === 'e4m3' ? 'fp8' : experts?.gateUp?.dtype === 'u8' ? 'mxfp4' : 'bf16';
 
-/** The weights of a layer. */
 export interface MoeLayerWeights {
   /** The weights of this rank's experts, or of its places where there is a placement: [experts here, 2 · inner, hidden] and [experts here, hidden, inner], with scales where they are e4m3 or MXFP4. */
   readonly experts: MlpWeights;

@@ -25,7 +25,6 @@ import { hopperProducts } from './mlp-hopper.js';
 import { mmaProducts } from './mlp-mma.js';
 import { isPacked, type MlpWeights, type Products, type ProductsOf, requireWeights } from './products.js';
 
-/** The library that multiplies. */
 export const gemms = ['heddle', 'cublas'] as const;
 export type Gemm = (typeof gemms)[number];
 

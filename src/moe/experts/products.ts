@@ -123,7 +123,6 @@ export interface Routed {
 export interface RowsOf {
   readonly hidden: number;
   readonly inner: number;
-  /** The most rows. */
   readonly rows: number;
   /** Memory in which the second product leaves a plan's rows, bf16. Until then the first may have rows sorted there. Null without a plan. */
   readonly made: Tensor | null;
@@ -146,7 +145,6 @@ export interface ProductsOf extends RowsOf {
 }
 
 export interface Products {
-  /** The code that multiplies. */
   readonly instructions: 'wgmma' | 'mma.sync' | 'cublas';
   /** Rows of an expert that are multiplied are a multiple of it. */
   readonly rowUnit: number;

@@ -47,12 +47,10 @@ export const dtypes: Readonly<Record<Dtype, Facts>> = {
   u32: { size: 4, dlpack: { code: 1, bits: 32, lanes: 1 }, storage: Uint32Array },
 };
 
-/** Whether a dtype is a float. */
 export function isFloat(dtype: Dtype): dtype is FloatDtype {
   return dtype === 'f32' || dtype === 'bf16' || dtype === 'f16' || dtype === 'e4m3';
 }
 
-/** Requires the name of a dtype. */
 export function requireDtype(argument: string, dtype: unknown, allowed = Object.keys(dtypes)): void {
   if (typeof dtype !== 'string' || !allowed.includes(dtype)) {
     throw new ArgumentError(argument, dtype, `one of ${allowed.join(', ')}`);

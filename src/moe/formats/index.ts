@@ -13,7 +13,6 @@ export const scaledFormats = { e4m3, mxfp8 } as const satisfies Readonly<Record<
 export type ScaledFormatName = keyof typeof scaledFormats;
 export const scaledFormatNames = Object.keys(scaledFormats) as readonly ScaledFormatName[];
 
-/** All formats of rows. */
 export const rowFormats = { rows, ...scaledFormats } as const satisfies Readonly<Record<string, RowFormat>>;
 export type RowFormatName = keyof typeof rowFormats;
 export const rowFormatNames = Object.keys(rowFormats) as readonly RowFormatName[];

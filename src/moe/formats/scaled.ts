@@ -21,7 +21,6 @@ export const scaled = (
   ...{ rounding, block, scale },
 });
 
-/** A row as stretches. */
 export function stretchesOf({ hidden }: Pick<RowShape, 'hidden'>) {
   const stretches = Math.ceil(hidden / (32 * 16));
   return {

@@ -61,7 +61,6 @@ export const profiles = {
   mixtral: { hidden: 4096, experts: 8, topK: 2, inner: 14_336, routing: softmax },
 } as const satisfies Record<string, MoeModel>;
 
-/** The names of the profiles. */
 export type ProfileName = keyof typeof profiles;
 
 /** The profile of that name; an error that lists the names if there is none. */

@@ -190,7 +190,6 @@ export const limits = {
 /** Payloads cannot take the names of what is received beside them. */
 const reservedNames = ['experts', 'weights', 'counts', 'output'];
 
-/** Requires a shape that makes sense. */
 export function requireShape(shape: Shape): Shape {
   requireObject('shape', shape);
   requireInteger('ranks', shape.ranks, 1, limits.ranks);

@@ -22,7 +22,6 @@ export function requireSources(at: string, shape: Shape, sources: readonly Sourc
   requireReplicas(at, shape, sources);
 }
 
-/** Requires what one rank brings. */
 export function requireSource(at: string, shape: Shape, source: Source): void {
   requireObject(at, source, 'what a rank brings to a round');
   const { tokens, topkIds, topkWeights, payloads } = source;

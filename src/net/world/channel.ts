@@ -99,7 +99,6 @@ export class Channel {
     this.#socket.destroySoon();
   }
 
-  /** Closes at once. */
   destroy(why: string): void {
     this.#why = why;
     this.#socket.destroy();

@@ -70,7 +70,6 @@ export interface RankResult {
   readonly seconds: number;
 }
 
-/** How a launch went. */
 export interface LaunchResult {
   /**
    * 0, or the first failing rank's (128 + number for a signal; 2 where its machine lacked something), or 124 when the time was
@@ -79,7 +78,6 @@ export interface LaunchResult {
   readonly exitCode: number;
   readonly seconds: number;
   readonly timedOut: boolean;
-  /** The rank that failed first. */
   readonly firstFailure: RankResult | null;
   readonly results: readonly RankResult[];
 }
@@ -116,7 +114,6 @@ export interface Launch {
   readonly finished: Promise<LaunchResult>;
   /** The process ids, by rank. */
   readonly pids: readonly number[];
-  /** Passes a signal on. */
   signal(name: NodeJS.Signals): void;
 }
 
@@ -308,7 +305,6 @@ function follow(
     };
   }
 
-  /** All processes of a part, one after the other. */
   async function followAll(part: number): Promise<RankResult[]> {
     const results: RankResult[] = [];
     for (let again = true; again; ) {
@@ -423,9 +419,7 @@ function follow(
   }
 
   return {
-    /** Resolves when every rank has ended and nothing of it is left. */
     finished: finish(),
-    /** The process ids, by rank. */
     get pids(): readonly number[] {
       return ranks.map(({ pid }) => pid);
     },

@@ -23,11 +23,9 @@ export interface Membership {
   readonly origins: readonly number[];
   /** By number: the origins of the ranks that take part. */
   readonly circle: readonly number[];
-  /** This rank's own number. */
   readonly number: number;
   /** Whether the others go on without this rank. */
   readonly out: boolean;
-  /** The change that is under way. */
   readonly change: Change | null;
 }
 
@@ -65,9 +63,7 @@ export type Message =
       readonly leave?: readonly number[];
       readonly admit?: boolean;
     }
-  /** A circle has formed. */
   | { readonly kind: 'regrouped'; readonly circle: readonly number[]; readonly number: number }
-  /** The others have lost this rank. */
   | { readonly kind: 'left out' }
   /** By number: what all have said of themselves. */
   | { readonly kind: 'met'; readonly all: readonly Standing[] }

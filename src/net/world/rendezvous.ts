@@ -107,7 +107,6 @@ export class Rendezvous {
     return this.#names.flatMap((other, i) => (other === name ? [this.#options.ranks + i] : []));
   }
 
-  /** Whether nobody is left who could admit an outsider. */
   get over(): boolean {
     return this.#exchange.over;
   }

@@ -119,7 +119,6 @@ interface SymmetricRank {
   readonly ranks: number;
   readonly topology: Topology;
   readonly device: CudaDevice;
-  /** Whether it is the only rank of its process. */
   readonly alone: boolean;
   /** Aborted when a rank is lost. */
   readonly lost: AbortSignal;

@@ -174,7 +174,6 @@ export class World {
 
   private constructor(
     circle: Circle,
-    /** This rank's GPU. */
     readonly device: Device,
     /** Which ranks share a node. */
     readonly topology: Topology,

@@ -37,7 +37,6 @@ export async function createCeilings(timing: Timing, mostBytes: number) {
       site.setGrid(Math.min(blocks, runs));
       return timing.time(rounds, [() => site.launch(timing.stream)]);
     },
-    /** One meeting of all ranks, among many in one kernel. */
     barrier: () => timing.timed(meetings, () => timing.enqueueBarrier(meetings)),
     async dispose() {
       await world.barrier('end of ceilings');

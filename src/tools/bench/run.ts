@@ -74,7 +74,6 @@ export type Report<Point, Members> = Members &
     readonly points: readonly Point[];
     /** The launches of the last point, where a trace was asked for. */
     readonly spans: readonly Span[];
-    /** The measurements that could not be made, and why. */
     readonly notes: readonly string[];
   };
 

@@ -72,7 +72,6 @@ export function neighbours<T extends Tuning>(
 /** A change must gain so much to be kept: less is noise. */
 const leastGain = 0.005;
 
-/** Coordinate descent over `time`, which may be asked at most until `over`. */
 export async function descend<T extends Tuning>(
   family: Family<T>,
   searched: TuningFor,

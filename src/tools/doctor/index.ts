@@ -214,7 +214,6 @@ export function sharedMemory(space: ReturnType<typeof shmSpace>): DoctorFinding 
     : memory.missing(shortage ?? '', shmRemedy(manyEndpoints));
 }
 
-/** `root`: see `listNics`. */
 export function examineNics(
   nics: readonly Nic[],
   gpus: readonly Pick<GpuReport, 'ordinal' | 'pciBusId'>[],

@@ -104,7 +104,6 @@ export class Recorder {
     return { window, own: this.name({ from: 'own', window: purpose }) };
   }
 
-  /** The memory that networks reach. */
   wire({ layout: { bytes } }: WirePlan): Window {
     const window: Window = { rank: 0, bases: [], bytes };
     this.#windows.set(window, { from: 'wire' });

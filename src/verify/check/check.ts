@@ -64,7 +64,6 @@ export async function check(
   }
 }
 
-/** The schedules that are run before the mutants. */
 interface Schedules {
   readonly cases: readonly Case[];
   readonly jobs: readonly Job[];

@@ -49,7 +49,6 @@ const codecs = {
   e4m3: small(plain('Uint8'), e4m3ToF32, f32ToE4m3),
 } satisfies Readonly<Record<string, Codec>>;
 
-/** The type of an element, or of a field. */
 export type ElementType = keyof typeof codecs;
 
 export function bytesOf(type: ElementType): number {

@@ -30,7 +30,6 @@ export function flagBarrierKernel(ranks: number) {
         rounds: 'u32',
         /** Microseconds between the first round and the others. */
         pause: 'u32',
-        /** Microseconds to wait for a peer. */
         limit: 'u32',
       },
       using: { RANKS: ranks },

@@ -23,9 +23,7 @@ import {
   toF32,
 } from '../../moe/layer/index.js';
 
-/** The result of a comparison. */
 export interface Comparison {
-  /** Elements that were compared. */
   readonly compared: number;
   /** Elements whose bits differ. Any NaN equals any NaN. */
   readonly different: number;
@@ -35,10 +33,8 @@ export interface Comparison {
   readonly first?: string;
 }
 
-/** No element compared, none different. */
 const nothingCompared: Comparison = { compared: 0, different: 0, maxAbsError: 0 };
 
-/** Several comparisons as one. */
 export function mergeComparisons(comparisons: readonly Comparison[]): Comparison {
   requireArray('comparisons', comparisons);
   let merged = nothingCompared;

@@ -226,7 +226,6 @@ interface LeaveOut {
   readonly anew?: boolean;
 }
 
-/** The rounds as they count in a world that leaves ranks out of some of them. */
 export function leftOut(
   shape: Shape,
   rounds: readonly (readonly Source[])[],
@@ -238,7 +237,6 @@ export function leftOut(
   );
 }
 
-/** The results of one rank after its rounds. */
 interface RoundsResult {
   /** [round]: `[tokens, hidden]`; undefined where the rank was left out. */
   readonly out: readonly (Bits | undefined)[];
@@ -300,7 +298,6 @@ async function runFrom(
   const mine = rounds.map((sources) => sources[world.rank]!);
   const { before = mine.length, until = mine.length, ranks } = leaveOut ?? {};
   if (world.out) await world.rejoin();
-  /** Whether this rank takes part in the rounds from this one on. */
   const takesPart = async (n: number): Promise<boolean> => {
     if (n === before) await world.mask(ranks).catch(requireOut);
     if (n === until) await (world.out ? world.rejoin() : admit(world));
@@ -385,7 +382,6 @@ function runnerOf(
   const streams = [stream, ...ep.views.slice(1).map(() => device.createStream())];
   const on = (n: number): Stream => streams[n % streams.length]!;
 
-  /** The layer of round n. */
   const layerAt = (n: number) => ep.layers[n % ep.layers.length]!;
   const moves = (n: number): boolean => (placements[n] ?? layerAt(n).placement) !== layerAt(n).placement;
 
@@ -490,7 +486,6 @@ function runnerOf(
     for (const one of streams.slice(1)) follow(stream, one);
   }
 
-  /** Makes `later` wait for the work that is on `earlier` now. */
   function follow(later: Stream, earlier: Stream): void {
     const event = device.createEvent();
     earlier.record(event);

@@ -15,7 +15,6 @@ export interface Routes {
 
 /** How a router chooses. Ids are distinct within a token wherever there are enough to choose from. */
 export type RouterLaw =
-  /** Every expert is as likely as any other. */
   | { readonly kind: 'uniform' }
   /**
    * The perfect router: consecutive routes go to consecutive ranks and through all experts in turn, so that every

@@ -185,7 +185,6 @@ export function layerWeights(
   };
 }
 
-/** A part of each expert, one behind the other. */
 export function stacked(experts: readonly MlpMatrices[], part: WeightsPart): Bits {
   const parts = experts.map((of) => packedOf(of)?.[part] ?? (of as ScaledMatrices)[part]!);
   const all = bitsArray(
@@ -264,7 +263,6 @@ export async function runMlp(
   return readBits(received.output, stream);
 }
 
-/** Compares what combine would send with the reference's. */
 export function compareMlp(
   layer: Layer,
   rank: number,

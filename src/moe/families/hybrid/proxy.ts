@@ -232,7 +232,6 @@ function incoming(data: ProxyData, phase: number, { here }: Link): Incoming[] {
   return made;
 }
 
-/** Bits that are set. */
 function ones(word: number): number {
   let count = 0;
   for (let left = word; left !== 0; left &= left - 1) count++;

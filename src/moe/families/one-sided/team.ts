@@ -25,7 +25,6 @@ const theBlock = {
   /** The numbers of the thread and of the warp in the team. */
   thread: device(number, (g) => g.threadIdx.x),
   warp: device(number, (g) => g.warpId),
-  /** The threads of a team. */
   threads: device(number, (g) => g.blockDim.x),
 };
 

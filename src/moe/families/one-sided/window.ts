@@ -121,7 +121,6 @@ export const sharesSums = (shape: OneSidedShape): boolean => pushes(shape) && sh
 export const depth = (units: number, launch: DispatchTuning | CombineTuning): number =>
   Math.min(launch.inFlight, Math.ceil(units / teamSize(launch)), Math.floor(4096 / launch.threads));
 
-/** Blocks of a combine launch: a pushing one has one more, for the slots. */
 export const combineGrid = (shape: Pick<OneSidedShape, 'combine'>): number =>
   shape.combine.blocks + (pushes(shape) ? 1 : 0);
 

@@ -30,7 +30,6 @@ export interface CoreOptions {
   readonly shared: Shared;
 }
 
-/** A peer: its number and its lanes. */
 interface CorePeer {
   readonly id: number;
   readonly lanes: readonly Lane[];
@@ -151,7 +150,6 @@ export function createCore(options: CoreOptions) {
     return moved;
   }
 
-  /** Whether the caller has written nothing that was not taken. */
   function nothingToTake(): boolean {
     return Atomics.load(control, controlWord.commandTail) === commandHead;
   }
@@ -259,7 +257,6 @@ export function createCore(options: CoreOptions) {
     return status;
   }
 
-  /** libfabric will never take this request, or nothing any more for this peer. */
   function refused(lane: Lane, slot: number, code: number): void {
     if (requestErrors.has(code)) finish(slot, code);
     else lose(lane.peer, code);
@@ -422,7 +419,6 @@ function target(lane: Lane, { base, key }: RemoteKey): Target {
   return { lane, base, keyLow: key.low | 0, keyHigh: key.high | 0 };
 }
 
-/** Names one use of a request. */
 function useKey(slot: number, use: number): string {
   return `${slot} ${use}`;
 }

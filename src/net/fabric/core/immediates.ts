@@ -81,7 +81,6 @@ export class ImmediateQueue {
     return new SharedArrayBuffer((2 + room) * 4);
   }
 
-  /** Whether there is room for `n` more immediates. */
   fits(n: number): boolean {
     return ((this.#counts[0]! - Atomics.load(this.#counts, 1)) | 0) + n <= this.#tags.length;
   }

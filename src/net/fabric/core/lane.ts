@@ -13,7 +13,6 @@ export interface Target {
 
 /** The way to one peer over one rail, and the line of requests that libfabric had no room for. */
 export class Lane {
-  /** Whether the peer is lost. */
   lost = false;
   /** The ends of the line, whose requests are linked through `next`; -1 when nothing waits. */
   firstWaiting = -1;

@@ -60,7 +60,6 @@ export function createRegions(rails: readonly Rail[]) {
     if (region.abandoned === 0 && lingering.delete(region)) release(region);
   }
 
-  /** Which closed regions linger: their memory must stay. */
   function stillLingering(): number[] {
     return [...lingering.values()];
   }

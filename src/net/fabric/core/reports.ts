@@ -40,7 +40,6 @@ export function createReports(shared: Shared) {
     happened++;
   }
 
-  /** A write or a message of a peer's has landed. */
   function landed(): void {
     happened++;
   }

@@ -93,7 +93,6 @@ export class Requests {
     return -1;
   }
 
-  /** The requests of a lane that are under way. */
   underway(lane: number): number[] {
     const slots: number[] = [];
     for (let slot = 0; slot < this.#capacity; slot++) {

@@ -166,7 +166,6 @@ export function createPosting(
     return () => counter.completed > 0;
   }
 
-  /** Whether an operation of one write to a peer can begin now. */
   function fits(peer: Peer): boolean {
     peers.requireReachable(peer);
     return operations.available() && has(peer, 1);

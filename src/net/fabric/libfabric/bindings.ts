@@ -222,7 +222,6 @@ export function struct(address: Address, bytes: number): DataView {
   return new DataView(view(address, bytes));
 }
 
-/** Reads a 64-bit field that is known to be small. */
 export function readU64(fields: DataView, offset: number): number {
   return Number(fields.getBigUint64(offset, true));
 }

@@ -85,7 +85,6 @@ function openEndpoint(
     return { low: out[0]!, high: out[1]! };
   }
 
-  /** Forgets a peer's endpoint; libfabric drops its connection. */
   function remove(peer: U64): void {
     method(vector, 'fi_av_remove')(vector, Uint32Array.of(peer.low, peer.high), 1, 0);
   }
@@ -133,7 +132,6 @@ export function openRail(chosen: Chosen) {
     return device.provider === 'shm' ? endpoint() : main;
   }
 
-  /** Registers memory for reading by local operations and writing by peers. */
   function register(memory: LocalMemory): Registration {
     const { address, bytes, reach } = memory;
     const key = nextKey++;

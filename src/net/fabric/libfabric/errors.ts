@@ -7,7 +7,6 @@ export class FabricError extends HeddleError {
     readonly operation: string,
     /** libfabric's error number, positive. */
     readonly errno: number,
-    /** libfabric's own words for it. */
     reason: string,
     /** The name of the peer that the operation was for, where it was for one. */
     readonly peer: string | null = null,

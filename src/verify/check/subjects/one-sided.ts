@@ -115,7 +115,6 @@ const narrow = each(
   },
 );
 
-/** Phases are split. */
 const apart = each(
   { split: true },
   {

@@ -16,7 +16,6 @@ import { oneRound } from './losses.js';
 type How = Pick<ExpertParallelOptions, 'family' | 'tuning' | 'split'> & {
   readonly nodes: number;
   readonly ranks: number;
-  /** Where messages lie. */
   readonly wires?: WireSide;
 };
 
@@ -25,7 +24,6 @@ const layer = { topK: 3, maxTokens: 1, hidden: 8, dtype: 'bf16' } as const;
 /** The event for which a rank that is through with the round waits. */
 const roundEnded = 'the round has ended';
 
-/** The node that stops. */
 const victims = ({ nodes, ranks }: How): number[] =>
   Array.from({ length: ranks / nodes }, (_, local) => ranks / nodes + local);
 
