@@ -89,6 +89,32 @@ const measuring = (flags: Flags, iterations: number) => ({
   trace: flags.trace !== undefined,
 });
 
+/** Describes the command of a benchmark of whole layers, as `described`. */
+const ofLayers = (command: Command, of: Omit<Described, 'of' | 'needs' | 'simulated'>) =>
+  described(command, {
+    ...of,
+    ...{ of: 'the layer of a model', needs: 'GPUs', simulated: 'to try the command with small rows' },
+  })
+    .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
+    .option('--experts <n>', 'experts of each rank (default: the model’s, over the ranks)', experts)
+    .addOption(familyOption())
+    .addOption(choice('--rows <format>', 'as dispatch carries them', types, 'bf16'))
+    .addOption(
+      choice(
+        '--dtype <type>',
+        'of weights; fp8: e4m3 with scales, and rows travel as fp8',
+        weightsTypes,
+        'bf16',
+      ),
+    );
+
+/** The part of a plan that the benchmarks of whole layers have. */
+const layersOf = (flags: ReturnType<ReturnType<typeof ofLayers>['opts']>, iterations: number) => ({
+  ...{ profile: flags.profile, ranks: flags.ep, expertsHere: flags.experts ?? null },
+  ...{ rows: flags.dtype === 'fp8' ? flags.dtype : flags.rows, weights: flags.dtype },
+  ...{ ...onlyGiven({ family: flags.family }), ...measuring(flags, iterations) },
+});
+
 export function register(bench: Command): void {
   addRound(bench.enablePositionalOptions());
   addGemm(bench);
@@ -228,13 +254,12 @@ caches are warm and clocks those of steady work; cycles, watts and joules are of
     });
 
 const addModel = (bench: Command) =>
-  described(
+  ofLayers(
     bench
       .command('model')
       .description('measure the layers of a model over one set of buffers, beside a layer with its own'),
     {
-      ...{ of: 'the layer of a model', needs: 'GPUs', iterations: 10 },
-      simulated: 'to try the command with small rows',
+      iterations: 10,
       help: `'own' is a layer with buffers of its own, 'shared' one of --layers over one set, both in µs (simulated: steps) of the slowest rank in a CUDA graph of as
 many forwards. With --max-tokens below the tokens of a forward 'shared' goes in chunks, and with --rounds 2 two of them are in flight; above, it
 shows what buffers cost that are larger than need be. 'set' and 'a layer' are what the host takes to create the set and a further layer, in ms.`,
@@ -245,50 +270,28 @@ shows what buffers cost that are larger than need be. 'set' and 'a layer' are wh
       ],
     },
   )
-    .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
     .option('--nodes <n>', 'as equal nodes, between which rows cross a network (HEDDLE_PROVIDER)', ranks, 1)
-    .option('--experts <n>', 'experts of each rank (default: the model’s, over the ranks)', experts)
     .option('--layers <n>', 'layers of the model', times, 8)
     .option('--tokens <list>', 'tokens a rank (default: 1,128,4096, simulated 2)', listOfTokens)
     .option('--max-tokens <n>', 'the most of a round (default: all of them)', tokens)
     .addOption(choice('--rounds <n>', 'rounds in flight', ['1', '2'], '1'))
-    .addOption(familyOption())
-    .addOption(choice('--rows <format>', 'as dispatch carries them', types, 'bf16'))
-    .addOption(
-      choice(
-        '--dtype <type>',
-        'of weights; fp8: e4m3 with scales, and rows travel as fp8',
-        weightsTypes,
-        'bf16',
-      ),
-    )
     .action((flags) => {
-      const { profile, ep, nodes, layers, maxTokens, family, dtype } = flags;
+      const { nodes, layers, maxTokens = null } = flags;
       const plan = {
-        ...{ profile, ranks: ep, nodes, layers, expertsHere: flags.experts ?? null },
-        ...{
-          maxTokens: maxTokens ?? null,
-          rounds: flags.rounds === '2' ? (2 as const) : (1 as const),
-          ...onlyGiven({ family }),
-        },
-        ...{ rows: dtype === 'fp8' ? dtype : flags.rows, weights: dtype, ...measuring(flags, 10) },
+        ...{ ...layersOf(flags, 10), nodes, layers, maxTokens },
+        rounds: flags.rounds === '2' ? 2 : 1,
         tokens: flags.tokens ?? usual(flags, [1, 128, 4096], [2]),
       } as const;
       return showBench(modelBench, plan, flags);
     });
 
 const addLayer = (bench: Command) =>
-  described(
+  ofLayers(
     bench
       .command('layer')
       .description('measure a whole MoE layer, its parts, and how much communication is not hidden'),
     {
-      ...{
-        of: 'the layer of a model',
-        needs: 'GPUs',
-        simulated: 'to try the command with small rows',
-        iterations: 30,
-      },
+      iterations: 30,
       help: `Times in µs (simulated: steps), medians of the slowest rank in CUDA graphs. First each part by itself: router, dispatch and
 combine back to back with all that they round and add up (d + c), plan, experts, shared expert.
 Then the layer: one phase after another; with the shared expert beside the others, where there is one; in two chunks; one phase after another by the one-sided
@@ -303,33 +306,14 @@ row is read for them.`,
       ],
     },
   )
-    .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
-    .option('--experts <n>', 'experts of each rank (default: the model’s, over the ranks)', experts)
     .option('--tokens <list>', 'tokens a rank (default: 1,8,32,128,512,4096, simulated 2)', listOfTokens)
-    .addOption(familyOption())
-    .addOption(choice('--rows <format>', 'as dispatch carries them', types, 'bf16'))
-    .addOption(
-      choice(
-        '--dtype <type>',
-        'of weights; fp8: e4m3 with scales, and rows travel as fp8',
-        weightsTypes,
-        'bf16',
-      ),
-    )
     .option('--no-nccl', 'skip the run with NCCL’s exchange')
     .option('--invariant', 'a token has the same bits in every batch')
     .option('--sustained', sustainedSaid)
     .action((flags) => {
-      const { profile, ep, nccl, family, dtype, sustained, invariant = false } = flags;
+      const { nccl, sustained, invariant = false } = flags;
       const plan = {
-        ...{
-          profile,
-          ranks: ep,
-          expertsHere: flags.experts ?? null,
-          ...{ nccl, invariant },
-          ...onlyGiven({ family, sustained }),
-        },
-        ...{ rows: dtype === 'fp8' ? dtype : flags.rows, weights: dtype, ...measuring(flags, 30) },
+        ...{ ...layersOf(flags, 30), nccl, invariant, ...onlyGiven({ sustained }) },
         tokens: flags.tokens ?? usual(flags, [1, 8, 32, 128, 512, 4096], [2]),
       };
       return showBench(layerBench, plan, flags);
