@@ -98,9 +98,10 @@ async function exportFamily(name: string, flags: FlagsOf<typeof define>): Promis
   if (!/^[A-Za-z]\w*$/.test(prefix))
     throw new ArgumentError('--prefix', prefix, 'a letter, then letters, digits and underscores');
   const compiling = (file: string): void => void process.stderr.write(`heddle export: compiling ${file} …\n`);
+  const to = { folder: out, prefix, architectures, compiling };
   if (isModule(name)) {
     const kernels = await ownKernels(name);
-    report(flags, await writeKernels(kernels, version(), out, prefix, architectures, compiling));
+    report(flags, await writeKernels(kernels, version(), to));
     return;
   }
   const family = familyNamed(name);
@@ -129,7 +130,7 @@ async function exportFamily(name: string, flags: FlagsOf<typeof define>): Promis
   const options = { experts, ...(first && { capability: first.capability }) };
   const exported = await exportPlan(family, asked, version(), options);
   const write = format === 'shape' ? writeShape : writeExport;
-  report(flags, await write(exported, out, prefix, architectures, compiling));
+  report(flags, await write(exported, to));
 }
 
 /** The kernels of a module, by their names. */

@@ -20,12 +20,8 @@ const [gcc, gxx] = ['gcc', 'g++'].map(compiler);
 async function write(name: string, plan: Exported): Promise<string> {
   const folder = folderOf(name);
   mkdirSync(dirname(folder), { recursive: true });
-  await writeExport(
-    plan,
-    folder,
-    'heddle',
-    architectures.map((of) => architectureNamed('--arch', of)),
-  );
+  const named = architectures.map((of) => architectureNamed('--arch', of));
+  await writeExport(plan, { folder, prefix: 'heddle', architectures: named });
   const source = join(folder, 'heddle.c');
   execFileSync(gcc!, ['-std=c11', '-O2', '-c', source, '-o', join(folder, 'heddle.o')]);
   execFileSync(gcc!, ['-O2', '-shared', '-fPIC', source, '-ldl', '-o', join(folder, 'heddle.so')]);

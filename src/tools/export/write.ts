@@ -10,46 +10,40 @@ import { printOwnHeader } from './own-header.js';
 import { describe, type Images, packShape } from './pack.js';
 import { printSource } from './source.js';
 
-/** Hears of each kernel that is about to be compiled. */
-type Compiling = (file: string) => void;
+/** Where exports go; names in C begin with `prefix`. */
+interface Destination {
+  readonly folder: string;
+  readonly prefix: string;
+  readonly architectures: readonly Architecture[];
+  /** Hears of each kernel that is about to be compiled. */
+  compiling?(file: string): void;
+}
 
 /**
- * Writes a launch plan, its kernels, and a host in C into a folder; names in C begin with `prefix`.
+ * Writes a launch plan, its kernels, and a host in C.
  * @throws, before anything is written, UnavailableError where an architecture lacks what a kernel needs, where rows cross a network or there is no compiler, and
  * CompileError where it refuses a kernel.
  */
-export async function writeExport(
-  { plan, kernels }: Exported,
-  folder: string,
-  prefix: string,
-  given: readonly Architecture[],
-  compiling: Compiling = () => {},
-) {
+export async function writeExport({ plan, kernels }: Exported, to: Destination) {
   if (plan.wire !== undefined)
     throw new UnavailableError(
       `rows of the family ${plan.family} need a proxy on the host here, which a host in C does not start`,
       'Export a family whose rows travel over NVLink, or call it from Python, which does',
     );
-  const compiled = await compile(kernels, given, compiling);
+  const { prefix } = to;
+  const compiled = await compile(kernels, to);
   const files = new Map<string, string | Uint8Array>([['plan.json', `${JSON.stringify(plan, null, 2)}\n`]]);
   for (const [file, contents] of filesOf(kernels, compiled)) files.set(file, contents);
   files.set(`${prefix}.h`, printHeader(plan, prefix));
   files.set(`${prefix}.c`, printSource(plan, prefix, compiled));
-  return writeAll(folder, files);
+  return writeAll(to.folder, files);
 }
 
 /** Writes kernels that are no family's, and a header in C that says how a host launches each: as `writeExport`. */
-export async function writeKernels(
-  kernels: Exported['kernels'],
-  version: string,
-  folder: string,
-  prefix: string,
-  given: readonly Architecture[],
-  compiling: Compiling = () => {},
-) {
-  const files = filesOf(kernels, await compile(kernels, given, compiling));
-  files.set(`${prefix}.h`, printOwnHeader([...kernels.values()], version, prefix));
-  return writeAll(folder, files);
+export async function writeKernels(kernels: Exported['kernels'], version: string, to: Destination) {
+  const files = filesOf(kernels, await compile(kernels, to));
+  files.set(`${to.prefix}.h`, printOwnHeader([...kernels.values()], version, to.prefix));
+  return writeAll(to.folder, files);
 }
 
 /** Each kernel's CUDA C++ and its images. */
@@ -72,25 +66,14 @@ function writeAll(folder: string, files: ReadonlyMap<string, string | Uint8Array
 }
 
 /** Writes a shape, the one file that the player takes: as `writeExport`. */
-export async function writeShape(
-  { plan, kernels }: Exported,
-  folder: string,
-  prefix: string,
-  given: readonly Architecture[],
-  compiling: Compiling = () => {},
-) {
-  const compiled = await compile(kernels, given, compiling);
-  const contents = packShape(plan, compiled, JSON.stringify(describe(plan)));
-  makeFolder(folder);
-  const file = `${prefix}.heddle`;
-  writeOutput(join(folder, file), contents);
-  return [{ file, bytes: contents.length }];
+export async function writeShape({ plan, kernels }: Exported, to: Destination) {
+  const contents = packShape(plan, await compile(kernels, to), JSON.stringify(describe(plan)));
+  return writeAll(to.folder, new Map([[`${to.prefix}.heddle`, contents]]));
 }
 
 async function compile(
   kernels: Exported['kernels'],
-  given: readonly Architecture[],
-  compiling: Compiling,
+  { architectures: given, compiling }: Destination,
 ): Promise<Images> {
   const architectures = given.toSorted(byPreference);
   for (const module of kernels.values())
@@ -100,7 +83,7 @@ async function compile(
   for (const [name, module] of kernels) {
     const made: Uint8Array[] = [];
     for (const architecture of architectures) {
-      compiling(`${name}.${architecture.name}.${architecture.image}`);
+      compiling?.(`${name}.${architecture.name}.${architecture.image}`);
       made.push(await imageOf(module, architecture.name));
     }
     images.set(name, made);
