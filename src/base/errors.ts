@@ -184,19 +184,15 @@ export function requireArray(argument: string, value: unknown, mustBe = 'an arra
     throw new ArgumentError(argument, value, mustBe);
 }
 
-export function requireText(argument: string, value: unknown, mustBe = 'a text'): string {
-  if (typeof value !== 'string') throw new ArgumentError(argument, value, mustBe);
-  return value;
-}
-
-export function requireFlag(argument: string, value: unknown): boolean {
-  if (typeof value !== 'boolean') throw new ArgumentError(argument, value, 'true or false');
-  return value;
-}
-
-export function requireFunction(argument: string, value: unknown, mustBe = 'a function'): void {
-  if (typeof value !== 'function') throw new ArgumentError(argument, value, mustBe);
-}
+const requireKind =
+  <T>(kind: string, usual: string) =>
+  (argument: string, value: unknown, mustBe = usual): T => {
+    if (typeof value !== kind) throw new ArgumentError(argument, value, mustBe);
+    return value as T;
+  };
+export const requireText = requireKind<string>('string', 'a text');
+export const requireFlag = requireKind<boolean>('boolean', 'true or false');
+export const requireFunction = requireKind<unknown>('function', 'a function');
 
 export function requireOneOf<T extends string>(argument: string, value: unknown, allowed: readonly T[]): T {
   const found = allowed.find((one) => one === value);

@@ -1,6 +1,6 @@
 /** The kernels that only measure a machine: a meeting of all ranks, and what the links carry at best. */
 import { callSite, type Stream } from '../../gpu/index.js';
-import { field, kernel, layout, peers, pointer, section } from '../../lang/index.js';
+import { field, type Kernel, kernel, layout, peers, pointer, section } from '../../lang/index.js';
 import { limits } from '../../moe/layer/index.js';
 import type { World } from '../../net/world/index.js';
 import { layerParameters } from './layer.js';
@@ -193,20 +193,13 @@ export const ceilings: readonly RegisteredKernel[] = [
     flagBarrierKernel(ranks),
   ),
   entry('ceiling_reads', 'what a GPU’s own memory brings at best', {}, () => readCeilingKernel),
-  ...(
-    [
-      ['ceiling_stores', 'what the links carry at best: stores to all peers', storeCeilingKernel],
-      ['ceiling_loads', 'what the links carry at best: loads from all peers', loadCeilingKernel],
-    ] as const
-  ).map(([name, summary, make]) =>
-    entry(
-      name,
-      summary,
-      {
-        ranks: number('ranks', [2, limits.ranks], 8),
-        vectors: number('16-byte vectors to each peer', [1, 2 ** 26], 2 ** 16),
-      },
-      ({ ranks, vectors }) => make(ranks, vectors),
-    ),
-  ),
+  ofLinks('ceiling_stores', 'stores to all peers', storeCeilingKernel),
+  ofLinks('ceiling_loads', 'loads from all peers', loadCeilingKernel),
 ];
+
+function ofLinks(name: string, what: string, make: (ranks: number, vectors: number) => Kernel) {
+  const ranks = number('ranks', [2, limits.ranks], 8);
+  const vectors = number('16-byte vectors to each peer', [1, 2 ** 26], 2 ** 16);
+  const summary = `what the links carry at best: ${what}`;
+  return entry(name, summary, { ranks, vectors }, (of) => make(of.ranks, of.vectors));
+}

@@ -49,22 +49,25 @@ export function makeRoutes(
   seed: number,
   options: RoutesOptions = {},
 ): Routes {
-  requireRequest(shape, rank, tokens, seed, options);
-  return routesBehind(rank * tokens, shape, rank, tokens, seed, options);
+  return routesOf({ shape, rank, tokens, seed, options, before: rank * tokens });
 }
 
-/** `before`: the tokens of the ranks before it, behind which balanced routes go on. */
-function routesBehind(
-  before: number,
-  shape: Pick<Shape, 'ranks' | 'experts' | 'topK'>,
-  rank: number,
-  tokens: number,
-  seed: number,
-  options: RoutesOptions,
-): Routes {
-  const { router = { kind: 'uniform' }, holes = 0 } = options;
+/** The routes that are asked for. `before`: the tokens of the ranks before it, behind which balanced routes go on. */
+interface Request {
+  readonly shape: Pick<Shape, 'ranks' | 'experts' | 'topK'>;
+  readonly rank: number;
+  readonly tokens: number;
+  readonly seed: number;
+  readonly options: RoutesOptions;
+  readonly before: number;
+}
+
+function routesOf(request: Request): Routes {
+  requireRequest(request);
+  const { shape, rank, tokens, seed, options } = request;
   const draw = random(seed, rank, 1);
-  const choose = chooser(shape, rank, before, seed, router, draw);
+  const choose = chooser(request, draw);
+  const { holes = 0 } = options;
   const topkIds = new Int32Array(tokens * shape.topK);
   const topkWeights = new Float32Array(tokens * shape.topK);
   for (let token = 0; token < tokens; token++) {
@@ -77,13 +80,7 @@ function routesBehind(
   return { tokens, topkIds, topkWeights };
 }
 
-function requireRequest(
-  shape: Pick<Shape, 'ranks' | 'experts' | 'topK'>,
-  rank: number,
-  tokens: number,
-  seed: number,
-  options: RoutesOptions,
-): void {
+function requireRequest({ shape, rank, tokens, seed, options }: Request): void {
   requireObject('shape', shape);
   const ranks = requireInteger('shape.ranks', shape.ranks, 1, limits.worldRanks);
   requireInteger('shape.experts', shape.experts, 1, limits.experts);
@@ -130,8 +127,7 @@ export function makeAllRoutes(
   return Array.from({ length: shape.ranks }, (_, rank) => {
     const first = firstOf(shape, rank);
     const own = typeof tokens === 'number' ? tokens : (tokens[first] ?? 0);
-    requireRequest(shape, first, own, seed, options);
-    const routes = routesBehind(before, shape, first, own, seed, options);
+    const routes = routesOf({ shape, rank: first, tokens: own, seed, options, before });
     if ((rank + 1) % replicas === 0) before += own;
     return routes;
   });
@@ -139,28 +135,20 @@ export function makeAllRoutes(
 
 type Choose = (token: number, ids: Int32Array) => void;
 
-function chooser(
-  shape: Pick<Shape, 'ranks' | 'experts' | 'topK'>,
-  rank: number,
-  before: number,
-  seed: number,
-  router: RouterLaw,
-  draw: Random,
-): Choose {
+function chooser({ shape, rank, before, seed, options }: Request, draw: Random): Choose {
+  const { router = { kind: 'uniform' } } = options;
   const all = Array.from({ length: shape.experts }, (_, id) => id);
+  const ownedBy = (holds: (owner: number) => boolean): Choose => {
+    const pool = all.filter((id) => holds(ownerOf(shape, id)));
+    return distinct(pool, draw);
+  };
   switch (router.kind) {
     case 'uniform':
       return distinct(all, draw);
     case 'one-rank':
-      return distinct(
-        all.filter((id) => ownerOf(shape, id) === router.target),
-        draw,
-      );
+      return ownedBy((owner) => owner === router.target);
     case 'remote':
-      return distinct(
-        all.filter((id) => ownerOf(shape, id) !== rank),
-        draw,
-      );
+      return ownedBy((owner) => owner !== rank);
     case 'repeated': {
       const offered = Math.max(1, Math.min(shape.experts, Math.ceil(shape.topK / 2)));
       return (_, ids) => {
