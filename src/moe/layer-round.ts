@@ -11,38 +11,21 @@ import type { Tensor } from './rounds/tensor.js';
 import { Router } from './router/index.js';
 import { SharedExpert } from './shared-expert.js';
 
-/** The layer’s weights, bound to the lane’s memory. */
-interface Weights {
-  readonly router: Router;
-  readonly experts: ExpertsMlp;
-  /** Null where the model has no shared expert. */
-  readonly shared: SharedExpert | null;
-}
-
 export class LayerRound {
-  readonly ep: ExpertParallel;
   readonly plan: ExpertsPlan;
-  readonly router: Router;
-  readonly experts: ExpertsMlp;
-  readonly shared: SharedExpert | null;
-  readonly #lane: Lane;
-  readonly #table: LayerTable;
   #sent: Dispatched | null = null;
   #tokens = 0;
 
   private constructor(
-    ep: ExpertParallel,
-    lane: Lane,
-    table: LayerTable,
-    { router, experts, shared }: Weights,
+    readonly ep: ExpertParallel,
+    readonly lane: Lane,
+    readonly table: LayerTable,
+    readonly router: Router,
+    readonly experts: ExpertsMlp,
+    /** Null where the model has no shared expert. */
+    readonly shared: SharedExpert | null,
   ) {
-    this.ep = ep;
     this.plan = lane.plan;
-    this.router = router;
-    this.experts = experts;
-    this.shared = shared;
-    this.#lane = lane;
-    this.#table = table;
   }
 
   /** Binds a layer's weights to a lane, for this rank alone. */
@@ -63,7 +46,7 @@ export class LayerRound {
     const experts = keep(await ExpertsMlp.create(of, plan, { ...weights.experts, ...how }));
     const { sharedExperts } = weights;
     const shared = sharedExperts ? await SharedExpert.create(world, lane, layer, sharedExperts, keep) : null;
-    return new LayerRound(ep, lane, table, { router, experts, shared });
+    return new LayerRound(ep, lane, table, router, experts, shared);
   }
 
   /** Routes the tokens and sends their rows. */
@@ -71,8 +54,8 @@ export class LayerRound {
     const { router, ep } = this;
     this.#tokens = x.shape[0]!;
     const inputs = { ...router.route(x, stream), payloads: { x } };
-    if (ep.split) this.#sent = ep.dispatchSend(inputs, stream, this.#table);
-    else ep.dispatch(inputs, stream, this.#table);
+    if (ep.split) this.#sent = ep.dispatchSend(inputs, stream, this.table);
+    else ep.dispatch(inputs, stream, this.table);
   }
 
   /** When the stream has passed this, the rows of this rank's experts are here. */
@@ -81,7 +64,7 @@ export class LayerRound {
   }
 
   runExperts(stream: Stream): void {
-    const { received } = this.#lane;
+    const { received } = this.lane;
     this.plan.plan(received, stream);
     this.experts.run(received, stream, this.#tokens);
   }

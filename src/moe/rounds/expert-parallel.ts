@@ -67,20 +67,12 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     insideOf = (ep) => ep.#rounds;
   }
 
-  /** The ranks that share the experts. */
-  readonly world: World;
-  /** The options in the words of the reference: all that results depend on. */
-  readonly shape: Layer;
   /** The name of the family of kernels that carries the rows. */
   readonly family: string;
   /** Why that one: asked for, or the first that can carry the layer where its ranks are. */
   readonly why: string;
   /** How its kernels are spread over the device: what was asked for, measured, or a rule of thumb. */
   readonly tuning: Tuning;
-  /** Whether sends and receives are launches of their own. */
-  readonly split: boolean;
-  /** The memory of this rank that windows and buffers take, by purpose. */
-  readonly memory: MemoryUse;
   /** The views that every dispatch fills; with `rounds: 2`, every other. */
   readonly received: Received<P | S>;
   /** The views of each round in flight: dispatches fill them in turn. */
@@ -106,14 +98,23 @@ export class ExpertParallel<P extends string = string, S extends string = never>
   /** The rounds that were dispatched since then, as far as they may still have to be repeated; null once graphs are captured, whose rounds the host does not see. */
   #begun: { readonly round: number; readonly of: LayerForward }[] | null = [];
 
-  private constructor({ world, layer, split, choice, memory, rounds, waitMs, table }: Made<P | S>) {
-    this.world = world;
-    this.shape = layer;
-    this.split = split;
+  private constructor(
+    /** The ranks that share the experts. */
+    readonly world: World,
+    /** The options in the words of the reference: all that results depend on. */
+    readonly shape: Layer,
+    /** Whether sends and receives are launches of their own. */
+    readonly split: boolean,
+    /** The memory of this rank that windows and buffers take, by purpose. */
+    readonly memory: MemoryUse,
+    choice: Choice,
+    rounds: readonly [RoundInFlight<P | S>, ...RoundInFlight<P | S>[]],
+    waitMs: number,
+    table: LayerTable,
+  ) {
     this.family = choice.family.name;
     this.why = choice.why;
     this.tuning = choice.tuning;
-    this.memory = memory;
     this.received = rounds[0].received;
     this.views = rounds.map(({ received }) => received);
     this.#rounds = rounds;
@@ -175,7 +176,7 @@ export class ExpertParallel<P extends string = string, S extends string = never>
       if (inFlight === 2) rounds.push(await round());
       const loaded = rounds.map(({ loaded }) => loaded);
       const table = await LayerTable.create(world, layer, loaded, placement ?? null);
-      const ep = new ExpertParallel({ world, layer, split, choice, memory, rounds, waitMs, table });
+      const ep = new ExpertParallel(world, layer, split, memory, choice, rounds, waitMs, table);
       undo.splice(0, undo.length, () => ep.#free());
       ep.#detach = await world.attach(layer.masks ? ep.#survivesLoss(agreed) : null);
       return ep;
@@ -566,15 +567,4 @@ interface State {
   /** [layer]: its places. */
   readonly places: readonly (readonly number[])[];
   readonly forwards: readonly number[];
-}
-
-interface Made<P extends string> {
-  readonly world: World;
-  readonly layer: Layer;
-  readonly split: boolean;
-  readonly choice: Choice;
-  readonly memory: MemoryUse;
-  readonly waitMs: number;
-  readonly rounds: readonly [RoundInFlight<P>, ...RoundInFlight<P>[]];
-  readonly table: LayerTable;
 }

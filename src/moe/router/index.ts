@@ -49,26 +49,11 @@ export interface RoutedTokens {
 }
 
 export class Router {
-  readonly #shape: RouterShape;
-  readonly #maxTokens: number;
-  readonly #memory: Buffers;
-  /** Null where it is the caller's. */
-  readonly #scratch: Scratch | null;
-  readonly #sites: Sites;
+  readonly #of: RouterParts;
   #disposed = false;
 
-  private constructor(
-    shape: RouterShape,
-    maxTokens: number,
-    memory: Buffers,
-    scratch: Scratch | null,
-    sites: Sites,
-  ) {
-    this.#shape = shape;
-    this.#maxTokens = maxTokens;
-    this.#memory = memory;
-    this.#scratch = scratch;
-    this.#sites = sites;
+  private constructor(of: RouterParts) {
+    this.#of = of;
   }
 
   /**
@@ -119,17 +104,17 @@ export class Router {
     }
     choose.set.ids(memory.ids.data);
     choose.set.weights(memory.weights.data);
-    return new Router(shape, maxTokens, memory, own, { few, logits, logitsOfMany, choose });
+    return new Router({ shape, maxTokens, memory, own, few, logits, logitsOfMany, choose });
   }
 
   /** Two launches; the result is in the router's memory, which the next call writes again. */
   route(x: Tensor, stream: Stream): RoutedTokens {
     requireStream('stream', stream);
     if (this.#disposed) throw new DisposedError('this Router');
-    requireVectors('x', x, ['bf16'], [[0, this.#maxTokens], this.#shape.hidden]);
+    const { shape: of, maxTokens, memory, few, logitsOfMany, choose } = this.#of;
+    requireVectors('x', x, ['bf16'], [[0, maxTokens], of.hidden]);
     const [tokens = 0] = x.shape;
-    const { few, logitsOfMany, choose } = this.#sites;
-    const logits = tokens > few ? logitsOfMany! : this.#sites.logits;
+    const logits = tokens > few ? logitsOfMany! : this.#of.logits;
     logits.set.x(x.data);
     logits.set.tokens(tokens);
     choose.set.tokens(tokens);
@@ -137,8 +122,8 @@ export class Router {
       logits.launch(stream);
       choose.launch(stream);
     });
-    const { ids, weights } = this.#memory;
-    const shape = [tokens, this.#shape.topK];
+    const { ids, weights } = memory;
+    const shape = [tokens, of.topK];
     return { topkIds: wrap(ids.data, 'i32', shape), topkWeights: wrap(weights.data, 'f32', shape) };
   }
 
@@ -146,7 +131,7 @@ export class Router {
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
-    this.#scratch?.dispose();
+    this.#of.own?.dispose();
   }
 }
 
@@ -161,7 +146,12 @@ function buffersOf(allocate: Allocate, { experts, topK }: RouterShape, maxTokens
 type Buffers = ReturnType<typeof buffersOf>;
 type Kernels = ReturnType<typeof routerKernels>;
 type Logits = CallSite<Kernels['logits']['kernel']['params']>;
-interface Sites {
+interface RouterParts {
+  readonly shape: RouterShape;
+  readonly maxTokens: number;
+  readonly memory: Buffers;
+  /** Null where the memory is the caller's. */
+  readonly own: Scratch | null;
   /** The most tokens that `logits` takes; of more there is the other. */
   readonly few: number;
   readonly logits: Logits;

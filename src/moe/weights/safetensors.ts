@@ -37,13 +37,13 @@ const again = 'download the file again';
 
 /** A file that is open, and its tensors by name. */
 export class TensorFile {
-  readonly path: string;
-  readonly tensors: ReadonlyMap<string, StoredTensor>;
   readonly #handle: FileHandle;
 
-  private constructor(path: string, tensors: ReadonlyMap<string, StoredTensor>, handle: FileHandle) {
-    this.path = path;
-    this.tensors = tensors;
+  private constructor(
+    readonly path: string,
+    readonly tensors: ReadonlyMap<string, StoredTensor>,
+    handle: FileHandle,
+  ) {
     this.#handle = handle;
   }
 
