@@ -12,14 +12,14 @@ interface Part {
 }
 
 const ceilings = {
-  base: 1_100,
+  base: 1_090,
   lang: 11_110,
   gpu: 21_250,
-  net: 11_310,
-  moe: 19_670,
-  verify: 7_100,
-  tools: 10_210,
-  cli: 2_900,
+  net: 11_280,
+  moe: 19_620,
+  verify: 7_070,
+  tools: 10_190,
+  cli: 2_890,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -35,7 +35,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_720 },
+  { name: 'src', files: sources('src'), ceiling: 84_560 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_790 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_620 },
 ];
