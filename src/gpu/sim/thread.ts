@@ -625,8 +625,13 @@ export class Thread extends Task {
     return this.#local;
   }
 
+  /** Where a place of shared memory lies in another block of the cluster. */
+  inBlock(place: ByteAt, rank: number, site: number): readonly ByteAt[] {
+    return [sameIn(this.#inCluster(rank, site), this.block, place)];
+  }
+
   /** The places on all ranks for which a multicast address stands. */
-  everywhere({ everywhere, purpose }: SimBuffer, by: number): readonly ByteAt[] {
+  everywhere({ buffer: { everywhere, purpose }, offset: by }: ByteAt): readonly ByteAt[] {
     if (everywhere === null)
       throw new Error(`multimem is for multicast addresses, not for one of '${purpose}'`);
     return everywhere.map(({ buffer, offset }) => ({ buffer, offset: offset + by }));

@@ -153,6 +153,13 @@ DEVICE T* peer(const HeddlePeers& windows, u32 rank, u64 offset) {
 
   shared_address: 'DEVICE u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }',
 
+  // Where a place of shared memory lies in another block of the cluster.
+  cluster_address: `DEVICE u32 cluster_address(const void* p, u32 rank) {
+  u32 there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(p)), "r"(rank));
+  return there;
+}`,
+
   // A tensor's map as the copy engine reads it: a parameter of the kernel.
   HeddleTensorMap: `// A tensor, as cuTensorMapEncodeTiled describes it.
 struct alignas(64) HeddleTensorMap {

@@ -2,11 +2,14 @@
  * Operations that blocks of a cluster do together. A kernel's header says how many blocks form one; those of cluster c are blocks c · n to
  * c · n + n − 1 of the grid, so a block's rank in its cluster is `g.blockIdx.x % n`.
  */
-import type { Pointer, u32 } from '../language.js';
-import { operation, pointerIn, value } from './operation.js';
+import type { MemoryName, Pointer, u32, ValueOf } from '../language.js';
+import { like, operation, pointerIn, value } from './operation.js';
 import { calls } from './parts.js';
+import { accessed, load, store } from './ptx.js';
 
 const arrives = { kind: 'update', order: 'release', scope: 'gpu', bytes: 8 } as const;
+
+const weak = { order: 'weak', scope: 'gpu' } as const;
 
 export const clusters = {
   cluster: {
@@ -34,6 +37,33 @@ export const clusters = {
       only: 'hopper and later',
       simulate: ({ barrier, rank }, machine) => machine.call('clusterArrive', arrives, barrier, rank),
       removable: true,
+    }),
+    /** A weak load of what block `rank` of the cluster has at the place in shared memory that `pointer` names in this block. */
+    load: operation({
+      signature: calls<<T extends MemoryName>(pointer: Pointer<T>, rank: u32) => ValueOf[T]>(),
+      takes: { pointer: pointerIn('shared'), rank: value('u32') },
+      returns: like('pointer'),
+      named: 'loaded',
+      cuda: (effect, { call }) =>
+        call(load({ ...accessed({ ...effect, ...weak }), space: 'cluster' }), effect),
+      only: 'hopper and later',
+      simulate: ({ pointer, rank }, machine) =>
+        machine.elsewhere('inBlock', pointer, [rank, machine.site], () =>
+          machine.load(pointer, 'weak', 'gpu'),
+        ),
+      unnoticed: () => true,
+    }),
+    /** A weak store there. */
+    store: operation({
+      signature: calls<<T extends MemoryName>(pointer: Pointer<T>, value: ValueOf[T], rank: u32) => void>(),
+      takes: { pointer: pointerIn('shared'), value: like('pointer'), rank: value('u32') },
+      cuda: (effect, { call }) =>
+        call(store({ ...accessed({ ...effect, ...weak }), space: 'cluster' }), effect),
+      only: 'hopper and later',
+      simulate: ({ pointer, value, rank }, machine) =>
+        machine.elsewhere('inBlock', pointer, [rank, machine.site], () =>
+          machine.store(pointer, value, 'weak', 'gpu'),
+        ),
     }),
   },
 };

@@ -5,6 +5,7 @@ import { debug } from './debug.js';
 import type { SimRequests } from './machine.js';
 import { matrices } from './matrices.js';
 import { memory } from './memory.js';
+import { multimem } from './multimem.js';
 import { network } from './network.js';
 import type { Fields, Operation, Print } from './operation.js';
 import type { Signature } from './parts.js';
@@ -20,6 +21,7 @@ const ofKernels = {
   ...block,
   ...tensors,
   ...clusters,
+  ...multimem,
   wgmma,
   warp: { ...warp, ...matrices },
   ...debug,

@@ -60,6 +60,18 @@ export interface SimRequests {
     change: (before: string, value: string) => string,
     expected?: Expr,
   ): void;
+  /**
+   * Does what `make` asks for in the places that a method of the thread gives for a pointer: `inBlock`, of another block of the cluster;
+   * `everywhere`, of all ranks.
+   */
+  elsewhere(
+    method: 'inBlock' | 'everywhere',
+    pointer: Expr,
+    args: readonly Argument[],
+    make: () => void,
+  ): void;
+  /** Loads a vector from all ranks and adds up its numbers; the result is the vector of the sums. */
+  sumEverywhere(pointer: Expr, of: 'f32' | 'bf16' | 'f16', order: Order, scope: Scope): void;
   fence(order: FenceOrder, scope: Scope): void;
   proxyFence(space: Space): void;
   /** Waits until a word, or the last of 16 bytes, compares as `until` says; the result is whether it does, or the 16 bytes. */

@@ -36,7 +36,8 @@ interface Manner {
 
 interface Accessed extends Manner {
   readonly to: MemoryName;
-  readonly space: Space;
+  /** `cluster`: shared memory of the block whose rank in the cluster is the helper's last parameter. */
+  readonly space: Space | 'cluster';
 }
 
 export function pointerType(pointer: Expr): { readonly to: MemoryName; readonly space: Space } {
@@ -54,7 +55,7 @@ interface Access {
   readonly member: string;
 }
 
-const accesses: Readonly<Record<Exclude<MemoryName, 'v16'>, Access>> = {
+export const accesses: Readonly<Record<Exclude<MemoryName, 'v16'>, Access>> = {
   // PTX widens 8 and 16 bits into a 32-bit register on loads and takes the low bits on stores.
   u8: { ptx: 'u8', constraint: 'r', member: '' },
   u16: { ptx: 'u16', constraint: 'r', member: '' },
@@ -68,7 +69,8 @@ const accesses: Readonly<Record<Exclude<MemoryName, 'v16'>, Access>> = {
   e4m3: { ptx: 'u8', constraint: 'r', member: '.bits' },
 };
 
-function address(space: Space): { constraint: string; text: string } {
+function address(space: Accessed['space']): { constraint: string; text: string } {
+  if (space === 'cluster') return { constraint: 'r', text: 'cluster_address(p, rank)' };
   return space === 'global'
     ? { constraint: 'l', text: '__cvta_generic_to_global(p)' }
     : { constraint: 'r', text: 'u32(__cvta_generic_to_shared(p))' };
@@ -77,16 +79,18 @@ function address(space: Space): { constraint: string; text: string } {
 /** `_acquire_sys`, `_stream`, `_shared`: what a helper's name says beyond its operation. */
 export function suffix({ order, scope, cache, space }: Accessed): string {
   const ordered = order === 'weak' ? '' : `_${order}_${scope}`;
-  return `${ordered}${cache === 'stream' ? '_stream' : ''}${space === 'shared' ? '_shared' : ''}`;
+  return `${ordered}${cache === 'stream' ? '_stream' : ''}${space === 'global' ? '' : `_${space}`}`;
 }
 
 /** `.acquire.sys.global.L1::no_allocate`: the same in PTX. Shared memory has no cache to bypass. */
 function qualifiers({ order, scope, cache, space }: Accessed): string {
   const ordered = order === 'weak' ? '' : `.${order}.${scope}`;
-  return `${ordered}.${space}${cache === 'stream' && space === 'global' ? '.L1::no_allocate' : ''}`;
+  return `${ordered}.${space === 'cluster' ? 'shared::cluster' : space}${cache === 'stream' && space === 'global' ? '.L1::no_allocate' : ''}`;
 }
 
 /** The access of an effect through its pointer. */
+const rankOf = ({ space }: Accessed): string => (space === 'cluster' ? ', u32 rank' : '');
+
 export const accessed = (
   effect: Pick<Manner, 'order' | 'scope'> & Partial<Manner> & { readonly pointer: Expr },
 ): Accessed => {
@@ -123,7 +127,7 @@ export function load(of: Accessed): string {
                : "${constraint}"(${text})
                : "memory");
   return value;`;
-  return `DEVICE ${heldName(to)} load${suffix(of)}(const ${to}* p) {\n${body}\n}`;
+  return `DEVICE ${heldName(to)} load${suffix(of)}(const ${to}* p${rankOf(of)}) {\n${body}\n}`;
 }
 
 export function store(of: Accessed): string {
@@ -146,7 +150,7 @@ export function store(of: Accessed): string {
                :
                : "${constraint}"(${text}), "${accesses[to].constraint}"(${to === 'e4m3' ? 'u32(value.bits)' : `value${accesses[to].member}`})
                : "memory");`;
-  return `DEVICE void store${suffix(of)}(${to}* p, ${heldName(to)} value) {\n${body}\n}`;
+  return `DEVICE void store${suffix(of)}(${to}* p, ${heldName(to)} value${rankOf(of)}) {\n${body}\n}`;
 }
 
 /** A helper that changes a word atomically and returns the value before; `operands` in PTX's order. */

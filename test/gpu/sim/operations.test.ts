@@ -109,6 +109,26 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     expect(await words(swaps, 8, { block: 1 })).toEqual([7, 9, bits, bits, 5, 0, bits - 3, 3]);
   });
 
+  it('blocks of a cluster reach the shared memory of each other', async () => {
+    const turn = kernel({ name: 'turn', params: { out: pointer('u32') }, cluster: 4 }, (g, { out }) => {
+      const row = g.shared('v16', 2);
+      const bytes = g.shared('u8', 1);
+      const rank = g.blockIdx.x % 4;
+      g.store(row.at(1), g.pack('u32', [rank, 1, 2, 3]));
+      g.cluster.barrier();
+      g.cluster.store(
+        bytes,
+        0x1f0 + g.lane(g.cluster.load(row.at(1), (rank + 1) % 4), 'u32', 0),
+        (rank + 3) % 4,
+      );
+      g.cluster.barrier();
+      g.store(out.at(g.blockIdx.x), g.load(bytes));
+    });
+    // Block r was given by block r + 1 what block r + 2 holds.
+    const got = [2, 3, 0, 1].map((rank) => 0xf0 + rank);
+    expect(await words(turn, 8, { grid: 8, block: 1 })).toEqual([...got, ...got]);
+  });
+
   it('lanes of a warp exchange values', async () => {
     const exchange = kernel({ name: 'exchange', params: { out: pointer('u32') } }, (g, { out }) => {
       const me = g.laneId;

@@ -154,6 +154,25 @@ const matrices = kernel(
   },
 ).ir();
 
+/** Shared memory of other blocks of a cluster, of every type; and the memory of all ranks at once, through a multicast address. */
+const elsewhere = kernel(
+  { name: 'elsewhere', params: { all: pointer('v16') }, maxThreads: 256, cluster: 2 },
+  bodyOf('all', [
+    ...memoryNames.flatMap((name) => [
+      `const tile_${name} = g.shared('${name}', 32);`,
+      `g.cluster.store(tile_${name}.at(g.laneId), g.cluster.load(tile_${name}.at(g.laneId), 1), 0);`,
+    ]),
+    ...['f32', 'bf16', 'f16'].flatMap((of) =>
+      ["{ order: 'weak' }", ...scopes.map((scope) => `{ order: 'acquire', scope: '${scope}' }`)].map(
+        (how) =>
+          `g.multimem.store(all, g.multimem.load(all, '${of}', ${how}), ${how.replace('acquire', 'release')});`,
+      ),
+    ),
+    ...['u32', 'u64', 'f32'].map((name) => `g.multimem.store(all.as('${name}'), g.${name}(g.laneId));`),
+    ...scopes.map((scope) => `g.multimem.add(all.as('u32'), 1, { order: 'release', scope: '${scope}' });`),
+  ]),
+).ir();
+
 const mail = layout('Window', { arrived: field('u32', 72), rows: field('v16', 1024) });
 
 /** Tells a peer of a round. */
@@ -219,7 +238,7 @@ const leftovers = kernel(
 export const gallery: readonly IrModule[] = [
   ...memoryNames.map(accesses),
   ...(['i32', 'u32', 'u64'] as const).map(atomics),
-  ...[waits, warps, bulk, matrices, windows],
+  ...[waits, warps, bulk, matrices, elsewhere, windows],
   ...(['bf16', 'f16', 'e4m3'] as const).map(reduction),
   leftovers,
   reverseTwice.ir(),

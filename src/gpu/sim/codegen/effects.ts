@@ -54,6 +54,8 @@ export class Effects implements SimRequests {
   /** The effect that is printed, and where its result goes. */
   #op: OperationName = 'barrier';
   #result: Variable | null = null;
+  /** Accesses are to `each`, one of the places that a pointer stands for. */
+  #isElsewhere = false;
   readonly #in: Printing;
   readonly #expressions: Expressions;
   readonly #accesses: Accesses<Stmt>;
@@ -142,7 +144,9 @@ export class Effects implements SimRequests {
   #place(pointer: Expr) {
     if (pointer.type.kind !== 'pointer') throw new Error('an access needs a pointer');
     const { to, space } = pointer.type;
-    const address: Address = this.#expressions.place(pointer);
+    const address: Address = this.#isElsewhere
+      ? { buffer: 'each.buffer', offset: 'each.offset' }
+      : this.#expressions.place(pointer);
     const buffer = this.#expressions.simple(address.buffer, 'q');
     const offset = this.#expressions.simple(address.offset, 'i');
     const [view, shift] = views[to];
@@ -150,10 +154,9 @@ export class Effects implements SimRequests {
     return { to, space, buffer, offset, view: `${buffer}.${view}`, index, bytes: byteSize[to] };
   }
 
-  load(pointer: Expr, order: Order, scope: Scope): void {
+  load(pointer: Expr, order: Order, scope: Scope, targets = this.#targets()): void {
     const place = this.#place(pointer);
     if (order !== 'weak') this.polls();
-    const targets = this.#targets();
     const zero = place.to === 'u64' ? '0n' : '0';
     const make = () => {
       if (targets.length > 0)
@@ -228,6 +231,44 @@ export class Effects implements SimRequests {
     };
     this.#accesses.print(this.#formOf({ kind: 'update', order, scope }, place), place, make, { miss });
     this.#bind(old);
+  }
+
+  elsewhere(
+    method: 'inBlock' | 'everywhere',
+    pointer: Expr,
+    args: readonly Argument[],
+    make: () => void,
+  ): void {
+    this.#in.emit(`for (const each of ${this.#calling(method, [pointer, ...args])}) {`);
+    this.#isElsewhere = true;
+    make();
+    this.#isElsewhere = false;
+    this.#in.emit('}');
+  }
+
+  sumEverywhere(pointer: Expr, of: 'f32' | 'bf16' | 'f16', order: Order, scope: Scope): void {
+    const words = this.#targets();
+    const parts = words.flatMap((word) =>
+      of === 'f32'
+        ? [floatFrom(word)]
+        : [`${word} & 65535`, `${word} >>> 16`].map((half) => `${of}ToF32(${half})`),
+    );
+    const sums = parts.map(() => this.#in.locals.temporary('f'));
+    this.#set(sums, Array(sums.length).fill('-0'));
+    this.elsewhere('everywhere', pointer, [], () => {
+      this.load(pointer, order, scope, words);
+      this.#set(
+        sums,
+        sums.map((sum, i) => `fround(${sum} + ${parts[i]})`),
+      );
+    });
+    const bits = sums.map((sum) =>
+      of === 'f32' ? bitsOf(sum) : `f32To${of === 'bf16' ? 'Bf' : 'F'}16(${sum})`,
+    );
+    this.#set(
+      words,
+      words.map((_, i) => (of === 'f32' ? bits[i]! : `${bits[2 * i]} | ${bits[2 * i + 1]} << 16`)),
+    );
   }
 
   fence(order: FenceOrder, scope: Scope): void {

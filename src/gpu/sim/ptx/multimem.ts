@@ -32,7 +32,7 @@ export function multimem(x: Instruction): void {
   const registers = elements(x.operand(loads ? 0 : 1));
   if (registers.length !== count) x.refuse(`it is of ${count} and has ${registers.length} registers`);
   const at = spot(x, x.operand(loads ? 1 : 0), 'global');
-  const all = x.simple(`t.everywhere(${at.buffer}, ${at.offset})`, 'q');
+  const all = x.simple(`t.everywhere({ buffer: ${at.buffer}, offset: ${at.offset} })`, 'q');
   registers.forEach((register, i) => {
     const of = {
       type,

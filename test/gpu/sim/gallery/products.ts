@@ -78,6 +78,19 @@ const reached = (name: string, meets: boolean) =>
     g.cluster.barrier();
   });
 
+/** Each block of a cluster reads what the other holds in shared memory, and doubles it there. */
+const neighbours = kernel({ name: 'neighbours', params, cluster: 2 }, (g, { out }) => {
+  const word = g.shared('u32', 1);
+  const other = 1 - (g.blockIdx.x % 2);
+  g.store(word, 20 + g.blockIdx.x);
+  g.cluster.barrier();
+  const theirs = g.cluster.load(word, other);
+  g.cluster.barrier();
+  g.cluster.store(word, 2 * theirs, other);
+  g.cluster.barrier();
+  g.store(out.as('u32').at(g.blockIdx.x), g.load(word));
+});
+
 /** Block 1 of a cluster tells block 0, which need not wait for that. */
 const told = kernel({ name: 'told', params, cluster: 2 }, (g) => {
   const mailbox = g.shared('u64', 1);
@@ -146,6 +159,22 @@ export const products: readonly Exhibit[] = [
     { grid: 2, block: 1 },
     ['g.mbarrier.init(mailbox', 'g.cluster.arrive(mailbox'],
     { buffer: 'shared memory', hint: /g\.cluster\.barrier\(\) behind g\.mbarrier\.init/ },
+  ),
+  onOneRank(
+    'race',
+    'shared memory of another block read before the cluster has met',
+    less(neighbours, 'g.cluster.barrier'),
+    { grid: 2, block: 1 },
+    ['g.store(word', 'const theirs = g.cluster.load(word'],
+    { buffer: 'shared memory' },
+  ),
+  onOneRank(
+    'race',
+    'shared memory of another block written while it reads it',
+    less(neighbours, 'g.cluster.barrier', 'removed', 2),
+    { grid: 2, block: 1 },
+    ['g.cluster.store(word', 'g.store(out.as'],
+    { buffer: 'shared memory' },
   ),
   misuse(
     'block that leaves its cluster while another reaches it',

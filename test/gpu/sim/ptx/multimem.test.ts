@@ -1,5 +1,6 @@
 /** Multicast addresses: an all-reduce in the switch, as kernels with NVLink SHARP have it. */
 import { describe, expect, test } from 'vitest';
+import { type Kernel, kernel as kernelOf, pointer } from '../../../../src/lang/index.js';
 import { ptx } from '../../../../src/lang/ptx/index.js';
 import { type CheckSubject, check, everyRank, formatFinding } from '../../../../src/verify/check/index.js';
 import { fileOf } from './harness.js';
@@ -30,14 +31,15 @@ const f32 = kernel(
 
 type Type = 'f32' | 'bf16' | 'u32' | 'u64';
 
+/** The kernel in PTX, or in the language. */
 function subjectOf(
-  text: string,
+  text: string | Kernel,
   type: Type,
   expected: (index: number, ranks: number) => number,
   covered = 8,
   ranks = 3,
 ): CheckSubject {
-  const program = ptx(text, 'k.ptx');
+  const program = typeof text === 'string' ? ptx(text, 'k.ptx') : null;
   const each = 16 / { f32: 4, u32: 4, bf16: 2, u64: 8 }[type];
   const configuration = everyRank('switch', { ranks }, async (host) => {
     const { rank } = host;
@@ -55,11 +57,20 @@ function subjectOf(
     );
     const params = ['out', 'flags', 'allFlags', 'all', 'rank', 'ranks'];
     const values = { out: data[rank]!, flags: flags[rank]!, allFlags: allFlags!, all: all!, rank, ranks };
-    host.launch(program.kernel('k', { params }), { grid: 1, block: 1 }, values);
+    if (program !== null) host.launch(program.kernel('k', { params }), { grid: 1, block: 1 }, values);
+    else {
+      const launcher = host.device.program((text as Kernel).ir()).launcher({ grid: 1, block: 1, rank });
+      for (const name of params) {
+        const value = values[name as 'all'];
+        launcher.set(name, typeof value === 'number' ? value : (value as { address: number }).address);
+      }
+      launcher.launch(host.stream);
+    }
     // What the slices do not cover stays.
     await host.expect(data[rank]!, (i) => (i % each < covered ? expected(i, ranks) : (rank + 1) * (i + 1)));
   });
-  return { name: 'switch', kernels: program.kernels, configurations: [configuration] };
+  const kernels = program?.kernels ?? [(text as Kernel).ir().name];
+  return { name: 'switch', kernels, configurations: [configuration] };
 }
 
 const sumOf = (i: number, ranks: number): number => ((ranks * (ranks + 1)) / 2) * (i + 1);
@@ -76,6 +87,43 @@ test('adds what all ranks hold, and stores it to all; each of its mutants is cau
   expect(report.mutants.survivors.map(({ id }) => id)).toEqual([]);
   expect(report.mutants.total).toBeGreaterThan(5);
 });
+
+/** The first word of each, in every number of which is 5, is stored by its rank. */
+const written = (OF: 'f32' | 'bf16') =>
+  kernelOf(
+    {
+      name: `switch_${OF}`,
+      params: {
+        out: pointer('u32'),
+        flags: pointer('u32'),
+        allFlags: pointer('u32'),
+        all: pointer('v16'),
+        rank: 'u32',
+        ranks: 'u32',
+      },
+      using: { OF, FIVES: OF === 'f32' ? 0x40a00000 : 0x40a040a0 },
+    },
+    (g, { out, flags, allFlags, all, rank, ranks }, { OF, FIVES }) => {
+      g.store(out, FIVES);
+      g.multimem.add(allFlags, 1, { order: 'release', scope: 'sys' });
+      g.awaitEpoch(flags, ranks, { order: 'acquire', scope: 'sys', limit: 9 });
+      g.multimem.store(all.at(rank), g.multimem.load(all.at(rank), OF));
+      g.multimem.add(allFlags, 1, { order: 'release', scope: 'sys' });
+      g.awaitEpoch(flags, 2 * ranks, { order: 'acquire', scope: 'sys', limit: 9 });
+    },
+  );
+
+test.each(['f32', 'bf16'] as const)(
+  'the same in the language, of %s; each of its mutants is caught',
+  async (of) => {
+    const fives = of === 'f32' ? 1 : 2;
+    const expected = (i: number, ranks: number): number => (i < fives ? 5 * ranks : sumOf(i, ranks));
+    const report = await check([subjectOf(written(of), of, expected, 8, 2)], { seeds: 6, mutants: true });
+    expect(report.findings.map(formatFinding)).toEqual([]);
+    expect(report.mutants.survivors.map(({ id }) => id)).toEqual([]);
+    expect(report.mutants.total).toBeGreaterThan(5);
+  },
+);
 
 describe('the forms of a load', () => {
   const forms: readonly (readonly [string, Type, string, (i: number, ranks: number) => number])[] = [
