@@ -13,8 +13,8 @@ interface Part {
 
 const ceilings = {
   base: 1_090,
-  lang: 11_110,
-  gpu: 21_250,
+  lang: 11_260,
+  gpu: 21_300,
   net: 11_280,
   moe: 19_620,
   verify: 7_070,
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_560 },
+  { name: 'src', files: sources('src'), ceiling: 84_760 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_790 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_620 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_730 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 35_030 },
+  ...{ name: 'docs and README', ceiling: 35_190 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
