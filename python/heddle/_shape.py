@@ -31,7 +31,7 @@ class Shape:
     dispatch: str = "same"
     #: How combine carries rows: 'rows', as they are; or 'e4m3' or 'mxfp8'.
     combine: str = "rows"
-    #: Of the weights of Heddle's experts: 'bf16', or 'e4m3' with an f32 for every 128 × 128.
+    #: Of the weights of Heddle's experts: 'bf16'; 'e4m3' with an f32 for every 128 × 128; or 'mxfp4', four bits with a power of two for every 32.
     weights: str = "bf16"
     #: 'swiglu', or gpt-oss's 'clamped-swiglu'.
     activation: str = "swiglu"

@@ -179,7 +179,9 @@ class Experts(ExpertParallel):
     """A layer whose experts are Heddle's: dispatch, plan, both GEMMs and combine as one call, on weights that stay the caller's.
 
     gate_up: [local experts, 2 · inner, hidden], the gates' rows first; down: [local experts, hidden, inner]. With weights of e4m3 an f32
-    for every 128 × 128: gate_up_scales and down_scales. Biases are bf16, [local experts, 2 · inner] and [local experts, hidden].
+    for every 128 × 128: gate_up_scales and down_scales. Weights of MXFP4 are uint8, two e2m1 a byte, the first in the lower half: [local experts,
+    2 · inner, hidden / 2] and [local experts, hidden, inner / 2]; scales are uint8, a ue8m0 for every 32 of a row: [local experts, hidden / 32, 2 · inner]
+    and [local experts, inner / 32, hidden]. Biases are bf16, [local experts, 2 · inner] and [local experts, hidden].
     """
 
     def __init__(

@@ -5,6 +5,7 @@ import { tunedFor } from '../moe/index.js';
 import { activations, alignments, expertForms } from '../moe/layer/index.js';
 import {
   architectureNamed,
+  expertWeights,
   exportPlan,
   writeExport,
   writeKernels,
@@ -57,7 +58,7 @@ const define = (command: Command) =>
       'experts run between dispatch and combine: elements of a row between their GEMMs',
       elements,
     )
-    .addOption(choice('--weights <dtype>', 'of experts', ['bf16', 'e4m3'], 'bf16'))
+    .addOption(choice('--weights <type>', 'of experts', expertWeights, 'bf16'))
     .addOption(choice('--activation <name>', 'of experts', activations, 'swiglu'))
     .option('--biases', 'experts have biases', false)
     .addOption(choice('--sort <form>', 'rows by expert, for experts of the host', expertForms))

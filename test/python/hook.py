@@ -2,12 +2,14 @@
 
 import copy
 import os
+import tempfile
 
-os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_PROGRESS_BARS="1", TRANSFORMERS_VERBOSITY="error")
 
 import torch
 import torch.distributed as dist
-from transformers import AutoModelForCausalLM, DeepseekV3Config, FineGrainedFP8Config, GptOssConfig, MixtralConfig, Qwen3MoeConfig
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, DeepseekV3Config, FineGrainedFP8Config, GptOssConfig, MixtralConfig, Mxfp4Config, Qwen3MoeConfig
 from transformers.integrations.finegrained_fp8 import replace_with_fp8_linear
 
 import heddle.transformers
@@ -18,11 +20,22 @@ def known(small, scales):
     return small.float() * scales.repeat_interleave(128, 1).repeat_interleave(128, 2)
 
 
+def halves(bytes, scales):
+    """What weights of MXFP4 stand for: two a byte, the first in the lower half, and a power of two for every 32 of a row."""
+    assert scales.is_contiguous() and scales.dtype == bytes.dtype == torch.uint8
+    half = torch.stack([bytes & 15, bytes >> 4], -1).flatten(2).long()
+    size = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])[half & 7] * (1 - 2 * (half >> 3))
+    return size * torch.exp2(scales.float() - 127).transpose(1, 2).repeat_interleave(32, 2)
+
+
 class Experts:
     """What heddle.Experts computes, in torch."""
 
     def __init__(self, buffers, gate_up, down, gate_up_bias=None, down_bias=None, **scales):
-        if scales:
+        if buffers.options.get("weights") == "mxfp4":
+            assert buffers.options["inner"] == 32 and gate_up.is_contiguous() and gate_up_bias.dtype == torch.bfloat16
+            gate_up, down = [halves(of, scales[f"{name}_scales"]) for name, of in (("gate_up", gate_up), ("down", down))]
+        elif scales:
             assert buffers.options["weights"] == "e4m3" and buffers.options["dispatch"] == "fp8"
             gate_up, down = [known(of, scales[f"{name}_scales"]) for name, of in (("gate_up", gate_up), ("down", down))]
         weights = (gate_up, down, gate_up_bias, down_bias)
@@ -102,3 +115,27 @@ with torch.no_grad():
     heddle.transformers.use(fp8, max_tokens=64)
     found, expected = fp8(ids).logits, model(ids).logits
 print("fp8", "agrees" if torch.allclose(found, expected, atol=1e-4) else (found - expected).abs().max())
+
+# gpt-oss as it is published: experts in four bits, beside what transformers makes of the same files.
+torch.manual_seed(0)
+config = configs[-1]
+config.quantization_config = {"quant_method": "mxfp4"}
+model = AutoModelForCausalLM.from_config(GptOssConfig(**{**config.to_dict(), "quantization_config": None}))
+stored = {name: torch.randn(of.shape) / 16 for name, of in model.state_dict().items() if not name.endswith(("gate_up_proj", "down_proj"))}
+for layer in range(2):
+    for name, rows, columns in (("gate_up_proj", 64, 64), ("down_proj", 64, 32)):
+        of = f"model.layers.{layer}.mlp.experts.{name}"
+        stored[f"{of}_blocks"] = torch.randint(0, 256, (16, rows, columns // 32, 16), dtype=torch.uint8)
+        stored[f"{of}_scales"] = torch.randint(120, 126, (16, rows, columns // 32), dtype=torch.uint8)
+        stored[f"{of}_bias"] = stored[f"{of}_bias"].bfloat16()
+with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+    config.save_pretrained(folder)
+    save_file(stored, f"{folder}/model.safetensors")
+    load = lambda how: AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, quantization_config=how, experts_implementation="eager")
+    expected = load(Mxfp4Config(dequantize=True)).float()(ids).logits
+    fours = load(heddle.transformers.Mxfp4Config())
+    heddle.transformers.shard(fours)
+    heddle.transformers.use(fours, max_tokens=64)
+    found = fours(ids).logits
+    assert sum(of.numel() for of in fours.model.layers[0].mlp.experts.parameters()) == 0
+print("mxfp4", "agrees" if torch.allclose(found, expected, atol=1e-4) else (found - expected).abs().max())

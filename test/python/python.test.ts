@@ -375,13 +375,13 @@ test('vLLM and SGLang call rounds in their own words', needing('cc', 'torch'), a
 });
 
 test(
-  'transformers hands over the weights of four models, and those of fp8, and its tokens',
+  'transformers hands over the weights of four models, those of fp8 and of four bits, and its tokens',
   needing('transformers'),
   () => {
     cpSync(join(root, 'python/heddle'), inFolder('heddle'), { recursive: true });
     const { lines } = python([join(root, 'test/python/hook.py')]);
     expect(lines).toEqual(
-      ['qwen3_moe', 'deepseek_v3', 'mixtral', 'gpt_oss', 'fp8'].map((model) => `${model} agrees`),
+      ['qwen3_moe', 'deepseek_v3', 'mixtral', 'gpt_oss', 'fp8', 'mxfp4'].map((model) => `${model} agrees`),
     );
     const help = python([join(root, 'examples/python/generate.py'), '--help']);
     expect(help.lines[0]).toContain('--model {qwen3_moe,deepseek_v3,gpt_oss}');

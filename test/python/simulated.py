@@ -1,6 +1,9 @@
-"""A rank of a layer whose GPU is simulated: `simulated.py RANK RANKS DATA`. Tensors of the CPU lie in the GPU's memory, which processes see."""
+"""A rank of a layer whose GPU is simulated: `simulated.py RANK RANKS DATA OPTIONS`, of Buffers in JSON. Tensors of the CPU lie in the GPU's memory, which
+processes see. Experts are those of weights in DATA; without, they give back what they get.
+"""
 
 import ctypes
+import json
 import os
 import sys
 from pathlib import Path
@@ -36,24 +39,36 @@ def on_gpu(tensor):
     return _wrap(address.value, tensor.nbytes, cpu).view(tensor.dtype).view(tensor.shape)
 
 
-options = dict(experts=8, top_k=2, max_tokens=8, hidden=256, arch="compute_90a", sms=2)
-buffers = heddle.Buffers(device=cpu, **options)
-layer = heddle.ExpertParallel(buffers)
+buffers = heddle.Buffers(device=cpu, **json.loads(sys.argv[4]))
+
+
+def weights(of):
+    raw = bytearray((data / f"{of['name']}-{rank}").read_bytes())
+    return on_gpu(torch.frombuffer(raw, dtype=heddle.buffers.dtypes[of["dtype"]]).view(of["shape"]))
+
+
+names = {"gateUp": "gate_up", "down": "down", "gateUpScales": "gate_up_scales", "downScales": "down_scales"}
+given = {names[of["name"]]: weights(of) for of in buffers._weights}
+layer = heddle.Experts(buffers, **given) if given else heddle.ExpertParallel(buffers)
 for file in sorted(data.glob(f"in-*-{rank}")):
     raw = bytearray(file.read_bytes())
     tokens = int.from_bytes(raw[:4], "little")
     parts = [torch.int32, torch.float32, torch.bfloat16]
     ends = [4, 4 + 8 * tokens, 4 + 16 * tokens, len(raw)]
-    ids, weights, x = (
+    ids, scores, x = (
         torch.frombuffer(raw[start:end] or bytearray(16), dtype=dtype)[: (end - start) // dtype.itemsize]
         for dtype, start, end in zip(parts, ends, ends[1:])
     )
-    x, ids, weights = (on_gpu(of.clone()) for of in (x.view(tokens, 256), ids.view(tokens, 2), weights.view(tokens, 2)))
-    received = layer.dispatch(x, ids, weights)
-    done(cuda.cuCtxSynchronize())
-    # The host sees what came, and gives it back.
-    received["output"].copy_(received["payloads.x"])
-    out = layer.combine(out=on_gpu(torch.zeros(tokens, 256, dtype=torch.bfloat16)))
+    x, ids, scores = (on_gpu(of.clone()) for of in (x.view(tokens, 256), ids.view(tokens, 2), scores.view(tokens, 2)))
+    out = on_gpu(torch.zeros(tokens, 256, dtype=torch.bfloat16))
+    if given:
+        layer.forward(x, ids, scores, out)
+    else:
+        received = layer.dispatch(x, ids, scores)
+        done(cuda.cuCtxSynchronize())
+        # The host sees what came, and gives it back.
+        received["output"].copy_(received["payloads.x"])
+        layer.combine(out=out)
     done(cuda.cuCtxSynchronize())
     buffers.check()
     Path(str(file).replace("in-", "out-")).write_bytes(bytes(out.view(torch.uint8).flatten().tolist()))

@@ -2,5 +2,5 @@
 export { architectureNamed } from './architecture.js';
 export { type Exported, exportPlan, type LaunchPlan } from './launch-plan.js';
 export { describe } from './pack.js';
-export type { PlannedExperts, SortedRows } from './rounds.js';
+export { expertWeights, type PlannedExperts, type SortedRows } from './rounds.js';
 export { writeExport, writeKernels, writeShape } from './write.js';

@@ -28,6 +28,7 @@ import {
   type ExpertForm,
   expertsOf,
   type Layer,
+  mxfp4Block,
   scaleBlock,
 } from '../../moe/layer/index.js';
 import { type Recorded, type RecordedBuffer, type RecordedGpu, Recorder, type Source } from './recorder.js';
@@ -49,10 +50,13 @@ export interface StageLaunch extends Recorded {
   readonly tokens?: readonly [least: number, most: number];
 }
 
+/** What the weights of experts may be: of e4m3 and of MXFP4 with scales. */
+export const expertWeights = ['bf16', 'e4m3', 'mxfp4'] as const;
+
 /** Experts that run between dispatch and combine, by Heddle's own kernels. */
 export interface PlannedExperts {
   readonly inner: number;
-  readonly weights: 'bf16' | 'e4m3';
+  readonly weights: (typeof expertWeights)[number];
   readonly activation: Activation;
   readonly biases: boolean;
 }
@@ -297,16 +301,19 @@ function weightsOf(
   const of = (name: string, dtype: Dtype, ...shape: readonly number[]) => ({
     ...{ name, dtype, shape: [experts, ...shape] },
   });
-  const block = scaleBlock;
+  // As MlpWeights has them.
+  const [stored, half] = weights === 'mxfp4' ? (['u8', 2] as const) : ([weights, 1] as const);
+  const scales = (name: string, rows: number, columns: number): PlannedWeights[] =>
+    weights === 'bf16'
+      ? []
+      : weights === 'e4m3'
+        ? [of(name, 'f32', rows / scaleBlock, columns / scaleBlock)]
+        : [of(name, 'u8', columns / mxfp4Block, rows)];
   return [
-    of('gateUp', weights, 2 * inner, hidden),
-    of('down', weights, hidden, inner),
-    ...(weights === 'e4m3'
-      ? [
-          of('gateUpScales', 'f32', (2 * inner) / block, hidden / block),
-          of('downScales', 'f32', hidden / block, inner / block),
-        ]
-      : []),
+    of('gateUp', stored, 2 * inner, hidden / half),
+    of('down', stored, hidden, inner / half),
+    ...scales('gateUpScales', 2 * inner, hidden),
+    ...scales('downScales', hidden, inner),
     ...(biases ? [of('gateUpBias', 'bf16', 2 * inner), of('downBias', 'bf16', hidden)] : []),
   ];
 }

@@ -23,6 +23,7 @@ import { type Layer, placeTable, type Source } from '../../../src/moe/layer/inde
 import { World } from '../../../src/net/world/index.js';
 import { type Exported, exportPlan, type LaunchPlan } from '../../../src/tools/export/index.js';
 import { froms, structs, tables } from '../../../src/tools/export/pack.js';
+import type { PlannedWeights } from '../../../src/tools/export/rounds.js';
 import { familyKeys, familyShape, registry, type ShapeKeys } from '../../../src/verify/kernels/index.js';
 import { makeSources } from '../../../src/verify/testing/index.js';
 import { hostCompiler, needing } from '../../needs.js';
@@ -186,45 +187,50 @@ async function sameRounds(
   }
 }
 
-test.each(['experts', 'plan'] as const)(
-  'experts of a plan make what ExpertsMlp makes, weighting by %s',
-  async (weighting) => {
-    const family = familyNamed('one-sided');
-    const given = { ranks: 2, tokens: 5, hidden: 64, experts: 4, topk: 2, weighting, ...few };
-    const asked = familyShape(family, given, { split: false, sms: null, multiprocessors: 4 });
-    const experts = { inner: 64, weights: 'bf16', activation: 'swiglu', biases: true } as const;
-    const made = await exportPlan(family, asked, '0.0.0', { capability: [8, 0], experts });
-    const plan = JSON.parse(JSON.stringify(made.plan)) as LaunchPlan;
-    const { layer } = plan;
-    await World.local({ ranks: 2, device: 'sim' }, async (world) => {
-      const { device, rank } = world;
-      const stream = device.createStream();
-      const random = (name: string, i: number, shape: readonly number[]) => {
-        const count = shape.reduce((product, extent) => product * extent, 1);
-        const values = Array.from({ length: count }, (_, n) => Math.sin(n * (i + 2) + rank) / 8);
-        return [name, tensorFrom(device, stream, values, 'bf16', shape)] as const;
-      };
-      const weights = Object.fromEntries(plan.weights!.map(({ name, shape }, i) => random(name, i, shape)));
-      const at = Object.fromEntries(Object.entries(weights).map(([name, { data }]) => [name, data]));
-      const host = await PlanHost.create(world, { ...made, plan }, at);
-      const ep = await ExpertParallel.create(world, {
-        ...layer,
-        payloads: { x: row('bf16', 64) },
-        output: row('bf16', 64),
-        weighting,
-      });
-      const sorted = await ExpertsPlan.create(ep);
-      const mlp = await ExpertsMlp.create(ep, sorted, weights as unknown as MlpWeights);
-      await sameRounds(world, layer, host, stream, (source, own) => {
-        const received = ep.dispatch(source, stream);
-        sorted.plan(received, stream);
-        mlp.run(received, stream);
-        ep.combine(own, stream, mlp.made ?? undefined);
-      });
-      await ep.dispose();
+test.each([
+  ['bf16', 'experts'],
+  ['bf16', 'plan'],
+  ['mxfp4', 'plan'],
+] as const)('experts of %s make what ExpertsMlp makes, weighting by %s', async (stored, weighting) => {
+  const family = familyNamed('one-sided');
+  const given = { ranks: 2, tokens: 5, hidden: 64, experts: 4, topk: 2, weighting, ...few };
+  const asked = familyShape(family, given, { split: false, sms: null, multiprocessors: 4 });
+  const experts = { inner: 64, weights: stored, activation: 'swiglu', biases: true } as const;
+  const made = await exportPlan(family, asked, '0.0.0', { capability: [8, 0], experts });
+  const plan = JSON.parse(JSON.stringify(made.plan)) as LaunchPlan;
+  const { layer } = plan;
+  await World.local({ ranks: 2, device: 'sim' }, async (world) => {
+    const { device, rank } = world;
+    const stream = device.createStream();
+    const random = ({ name, dtype, shape }: PlannedWeights, i: number) => {
+      const count = shape.reduce((product, extent) => product * extent, 1);
+      const values = Array.from({ length: count }, (_, n) => Math.sin(n * (i + 2) + rank) / 8);
+      // Of MXFP4; scales are 2^-6 to 2^-3.
+      const bytes = values.map((_, n) =>
+        name.endsWith('Scales') ? 121 + (n % 4) : (n * n * 37 + i + rank) & 255,
+      );
+      return [name, tensorFrom(device, stream, dtype === 'u8' ? bytes : values, dtype, shape)] as const;
+    };
+    const weights = Object.fromEntries(plan.weights!.map(random));
+    const at = Object.fromEntries(Object.entries(weights).map(([name, { data }]) => [name, data]));
+    const host = await PlanHost.create(world, { ...made, plan }, at);
+    const ep = await ExpertParallel.create(world, {
+      ...layer,
+      payloads: { x: row('bf16', 64) },
+      output: row('bf16', 64),
+      weighting,
     });
-  },
-);
+    const sorted = await ExpertsPlan.create(ep);
+    const mlp = await ExpertsMlp.create(ep, sorted, weights as unknown as MlpWeights);
+    await sameRounds(world, layer, host, stream, (source, own) => {
+      const received = ep.dispatch(source, stream);
+      sorted.plan(received, stream);
+      mlp.run(received, stream);
+      ep.combine(own, stream, mlp.made ?? undefined);
+    });
+    await ep.dispose();
+  });
+});
 
 const folder = temporaryFolder();
 

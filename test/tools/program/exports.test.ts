@@ -1,16 +1,16 @@
 /** Exported hosts, unmodified, on the simulated driver and under the race detector: what they get is what Heddle's own host gets there. */
 import { execFileSync, spawnSync } from 'node:child_process';
-import { cpSync, mkdirSync, readFileSync, renameSync } from 'node:fs';
+import { cpSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from 'vitest';
-import type { Layer } from '../../../src/moe/layer/index.js';
+import { bytesOf } from '../../../src/moe/index.js';
 import type { LaunchPlan } from '../../../src/tools/export/index.js';
 import { libraryFolder } from '../../../src/tools/program/library.js';
 import { makeSources } from '../../../src/verify/testing/index.js';
 import { hostCompiler, needing } from '../../needs.js';
 import { temporaryFolder } from '../../temporary.js';
 import { root, transpiled } from '../../tree.js';
-import { heddleRounds, writeInputs } from '../export/rounds.js';
+import { heddleRounds, packedExperts, writeInputs } from '../export/rounds.js';
 
 describe('an exported host on simulated GPUs', needing('nvcc', 'cc', 'c++'), () => {
   const folder = temporaryFolder();
@@ -23,8 +23,8 @@ describe('an exported host on simulated GPUs', needing('nvcc', 'cc', 'c++'), () 
     });
 
   /** PTX, which the simulated driver takes: cubins are for GPUs. */
-  function write(name: string, shape: string): LaunchPlan {
-    const args = ['export', 'one-sided', '--shape', shape, '--sms', '2', '--arch', 'compute_90a'];
+  function write(name: string, shape: string, more: readonly string[] = []): LaunchPlan {
+    const args = ['export', 'one-sided', '--shape', shape, '--sms', '2', '--arch', 'compute_90a', ...more];
     const { status, stderr } = heddle([...args, '--out', inFolder(name)]);
     expect({ status, stderr }).toMatchObject({ status: 0 });
     execFileSync('cc', ['-O1', '-c', inFolder(name, 'heddle.c'), '-o', inFolder(name, 'heddle.o')]);
@@ -32,7 +32,11 @@ describe('an exported host on simulated GPUs', needing('nvcc', 'cc', 'c++'), () 
   }
 
   /** What hosts are to leave in `data` stands there: rounds of few tokens, of many and of none. */
-  async function compared(layer: Layer, data: string, run: () => void): Promise<void> {
+  async function compared(
+    { layer, weights }: Pick<LaunchPlan, 'layer' | 'weights'>,
+    data: string,
+    run: () => void,
+  ): Promise<void> {
     const rounds = [8, 3].map((first, n) =>
       makeSources(
         layer,
@@ -42,8 +46,13 @@ describe('an exported host on simulated GPUs', needing('nvcc', 'cc', 'c++'), () 
     );
     mkdirSync(data);
     writeInputs(data, layer, rounds);
+    const experts = weights && ((rank: number) => packedExperts(weights, rank));
+    for (let rank = 0; rank < layer.ranks; rank++)
+      for (const [{ name }, bits] of experts?.(rank) ?? [])
+        writeFileSync(join(data, `${name}-${rank}`), bytesOf(bits));
     run();
-    const own = await heddleRounds(layer, rounds, { family: 'one-sided', split: false, device: 'sim' });
+    const how = { family: 'one-sided', split: false, device: 'sim' } as const;
+    const own = await heddleRounds(layer, rounds, { ...how, ...(experts && { experts }) });
     for (const [n, outs] of own.entries())
       for (const [r, out] of outs.entries())
         expect(readFileSync(join(data, `out-${n}-${r}`)).equals(out), `round ${n}, rank ${r}`).toBe(true);
@@ -62,13 +71,13 @@ describe('an exported host on simulated GPUs', needing('nvcc', 'cc', 'c++'), () 
     [4, 'auto'],
   ])('in C++, %i processes, windows by %s: the same bits, and no finding', async (ranks, way) => {
     const name = `${ranks}-${way}`;
-    const { layer } = write(name, shape(ranks));
+    const plan = write(name, shape(ranks));
     const [engine, data] = [inFolder(name, 'engine'), inFolder(name, 'data')];
     const stub = ['-I', inFolder(name), '-I', join(root, 'test/tools/export/cuda')];
     const from = [join(root, 'examples/export/engine.cpp'), inFolder(name, 'heddle.o')];
     const link = ['-L', driver, '-l:libcuda.so.1', '-ldl', '-lpthread', '-o', engine];
     execFileSync(hostCompiler()!, ['-std=c++17', ...stub, ...from, ...link]);
-    await compared(layer, data, () => {
+    await compared(plan, data, () => {
       const args = ['check', '--gpus', `${ranks}`, '--seeds', '2', '--', engine, data, '2'];
       const { status, stdout } = heddle(args, { HEDDLE_WINDOWS: way });
       expect(stdout).toContain(`2 rounds on ${ranks} GPUs\n`);
@@ -77,35 +86,46 @@ describe('an exported host on simulated GPUs', needing('nvcc', 'cc', 'c++'), () 
     });
   });
 
-  test(
-    'in Python, with torch on the CPU, two processes: the same bits, and no finding',
+  test.each([
+    ['that give back what they get', {}, '', []],
+    [
+      'of MXFP4',
+      { inner: 64, weights: 'mxfp4' },
+      ',weighting=plan',
+      ['--experts', '64', '--weights', 'mxfp4'],
+    ],
+  ] as const)(
+    'in Python, with torch on the CPU, two processes, experts %s: the same bits, and no finding',
     needing('torch'),
-    async () => {
-      const [packages, shapes, data] = ['packages', 'shapes', 'python'].map((name) => inFolder(name)) as [
+    async (name, experts, key, flags) => {
+      const [packages, shapes, data] = ['packages', 'shapes', 'data'].map((of) => inFolder(name, of)) as [
         string,
         string,
         string,
       ];
       cpSync(join(root, 'python/heddle'), join(packages, 'heddle'), { recursive: true });
-      const player = [
-        '-o',
-        join(packages, 'heddle/libheddle_player.so'),
-        join(root, 'src/tools/export/player.c'),
-      ];
+      const library = join(packages, 'heddle/libheddle_player.so');
+      const player = ['-o', library, join(root, 'src/tools/export/player.c')];
       execFileSync('cc', ['-std=c11', '-shared', '-fPIC', ...player, '-ldl']);
+      const options = {
+        ...{ experts: 8, top_k: 2, max_tokens: 8, hidden: 256, arch: 'compute_90a', sms: 2 },
+        ...{ multiprocessors: 2, ...experts },
+      };
       const env = { PYTHONPATH: packages, HEDDLE_SHAPES: shapes };
-      const of = 'ranks=2, experts=8, top_k=2, max_tokens=8, hidden=256, arch="compute_90a", sms=2';
-      const program = `import heddle, json; s = heddle.Shape(${of}); print(json.dumps([s.key, s.command()]))`;
-      const asked = execFileSync('python3', ['-c', program], { env: { ...process.env, ...env } }).toString();
-      const [key, command] = JSON.parse(asked) as [string, string[]];
+      const program =
+        'import heddle, json, sys; s = heddle.Shape(ranks=2, **json.loads(sys.argv[1])); print(json.dumps([s.key, s.command()]))';
+      const how = { env: { ...process.env, ...env } };
+      const asked = execFileSync('python3', ['-c', program, JSON.stringify(options)], how).toString();
+      const [named, command] = JSON.parse(asked) as [string, string[]];
       expect(heddle([...command, '--out', shapes]).status).toBe(0);
-      renameSync(join(shapes, 'heddle.heddle'), join(shapes, `${key}.heddle`));
-      const { layer } = write('python-plan', shape(2));
-      await compared(layer, data, () => {
-        const rank = (n: number) => `python3 ${join(root, 'test/python/simulated.py')} ${n} 2 ${data}`;
+      renameSync(join(shapes, 'heddle.heddle'), join(shapes, `${named}.heddle`));
+      const plan = write(join(name, 'plan'), shape(2) + key, ['--multiprocessors', '2', ...flags]);
+      await compared(plan, data, () => {
+        const script = join(root, 'test/python/simulated.py');
+        const rank = (n: number) => `python3 ${script} ${n} 2 '${data}' '${JSON.stringify(options)}'`;
         const args = ['check', '--seeds', '1', '--', 'sh', '-c', `${rank(0)} & ${rank(1)} && wait $!`];
         const { status, stdout } = heddle(args, env);
-        expect(stdout).toContain('2 kernels, 1 configuration, 1 schedule: no finding');
+        expect(stdout).toContain(`${plan.kernels.length} kernels, 1 configuration, 1 schedule: no finding`);
         expect(status).toBe(0);
       });
     },
