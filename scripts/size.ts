@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_760 },
-  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_790 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_730 },
+  { name: 'src', files: sources('src'), ceiling: 84_770 },
+  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_870 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_800 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 35_190 },
