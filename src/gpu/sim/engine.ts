@@ -93,7 +93,7 @@ export class Engine implements MachineServices {
   /** Host threads that may hear of something from outside the machine; whether there ever were any. */
   #outside = 0;
   #connected = false;
-  /** When the machine last ran out of work, in milliseconds. */
+  /** Up to when the time without work has been counted, in milliseconds. */
   #idleSince = 0;
   /** Counts what may have given one of them something to do. */
   #moves = 0;
@@ -541,11 +541,14 @@ export class Engine implements MachineServices {
   }
 
   /**
-   * A host that waits for something from outside has real time for it, since only that passes there: its limit counts from when
-   * the machine ran out of work.
+   * A kernel that waits for something from outside has real time for it, since only that passes there. Its limit counts the time in which
+   * the machine has no work, also where others have had some in between.
    */
   #endOverdueWaits(): boolean {
-    if (!this.#waits.expireWithin(1000 * (performance.now() - this.#idleSince))) return false;
+    const now = performance.now();
+    const idle = now - this.#idleSince;
+    this.#idleSince = now;
+    if (!this.#waits.pass(1000 * idle)) return false;
     this.timeLimits++;
     this.work();
     return true;

@@ -171,6 +171,8 @@ export class Block {
 interface Wait extends StatementWait, Condition, AccessAt {
   /** Microseconds; 0 looks once. */
   readonly limit: number;
+  /** For how many of them nobody in the machine could have ended it. */
+  waited: number;
   /** The mbarrier whose phase it waits for; null for a place in memory. */
   readonly mbarrier: MBarrier | null;
   /** The machine has decided that nobody will end it. */
@@ -516,7 +518,8 @@ export class Thread extends Task {
   ): void {
     const expired = this.#machine.detector !== null && !isPlace(buffer, offset, access.bytes);
     if (expired) this.refuse(access, buffer, offset);
-    this.wait = { kind, until, access, buffer, offset, mask, wanted, limit, mbarrier: null, expired };
+    const place = { buffer, offset, mask, wanted };
+    this.wait = { kind, until, access, ...place, limit, waited: 0, mbarrier: null, expired };
   }
 
   /** Whether what it waits for has come; the wait is over if so, or if it has run out. */
@@ -1064,7 +1067,8 @@ export class Thread extends Task {
         barrier,
         `parities are 0 and 1, not ${parity >>> 0}: take the number of the phase % 2`,
       );
-    this.wait = { kind, until, access, ...barrier, mask: 1, wanted, limit, mbarrier, expired: false };
+    const place = { ...barrier, mask: 1, wanted };
+    this.wait = { kind, until, access, ...place, limit, waited: 0, mbarrier, expired: false };
   }
 
   mbarrier(place: ByteAt): MBarrier {

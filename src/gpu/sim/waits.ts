@@ -99,6 +99,20 @@ export class Waits {
     return ended;
   }
 
+  /** So many microseconds have passed in which only somebody outside could end a wait. True when a limit was over by that. */
+  pass(microseconds: number): boolean {
+    let ended = false;
+    for (const thread of this.#parked) {
+      const wait = thread.wait!;
+      wait.waited += microseconds;
+      if (wait.waited < wait.limit >>> 0) continue;
+      this.#parked.delete(thread);
+      this.#end(thread);
+      ended = true;
+    }
+    return ended;
+  }
+
   #end(thread: Thread): void {
     thread.wait!.expired = true;
     this.#machine.makeReady(thread);

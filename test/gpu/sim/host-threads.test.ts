@@ -189,4 +189,36 @@ describe('threads of hosts in a machine', () => {
     host.store(0, 7);
     expect(await seen).toBe(7);
   });
+
+  it('let a wait for what is outside end, though another rank has work again and again', async () => {
+    const wait = kernel({ name: 'wait', params: { words: pointer('u32') } }, (g, { words }) => {
+      g.awaitEpoch(words, 1, { order: 'acquire', scope: 'sys', limit: 100_000 });
+    });
+    const work = kernel({ name: 'work', params: { words: pointer('u32') } }, (g, { words }) => {
+      g.store(words.at(1), 1);
+    });
+    const machine = SimMachine.create({ ranks: 2 });
+    const [first, second] = [0, 1].map((rank): Rank => {
+      const device = machine.device(rank);
+      return { rank, device, stream: device.createStream() };
+    }) as [Rank, Rank];
+    for (const rank of [0, 1]) machine.hostEntered(rank);
+    const listens = { name: 'listens', hearsOutside: true, step: () => false, onError: () => {} };
+    const end = machine.startHost(0, listens);
+    const words = [first, second].map(({ device }) => device.allocateMapped(8, 'words'));
+    let ended = false;
+    await launch(first, wait.ir(), { block: 1 }, { words: words[0]! });
+    const waiting = first.stream.synchronize().then(() => {
+      ended = true;
+    });
+    // Each pause is far shorter than the limit, and all of them together are far longer.
+    for (let n = 0; n < 2000 && !ended; n++) {
+      await launch(second, work.ir(), { block: 1 }, { words: words[1]! });
+      await second.stream.synchronize();
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+    expect(ended).toBe(true);
+    await waiting;
+    end();
+  });
 });
