@@ -14,7 +14,7 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 11_260,
-  gpu: 21_300,
+  gpu: 21_320,
   net: 11_280,
   moe: 19_620,
   verify: 7_070,
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_770 },
+  { name: 'src', files: sources('src'), ceiling: 84_790 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_870 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_800 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_830 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 35_190 },
