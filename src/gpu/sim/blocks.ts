@@ -195,7 +195,9 @@ export class Blocks {
   }
 
   #giveShared(compiled: Compiled, buffers: readonly SimBuffer[]): void {
-    if (buffers.length === 0 || this.#machine.mode === 'checked') return;
+    const { detector, mode } = this.#machine;
+    for (const buffer of buffers) detector?.bufferGone(buffer);
+    if (buffers.length === 0 || mode === 'checked') return;
     const spare = this.#spareShared.get(compiled);
     if (spare === undefined) this.#spareShared.set(compiled, [buffers]);
     else spare.push(buffers);

@@ -333,6 +333,7 @@ class SimMemory implements WindowMemory {
   readonly free = (): void => {
     if (this.buffer.freed) return;
     this.buffer.free();
+    this.#shared.engine.detector?.bufferGone(this.buffer);
     this.#shared.addresses.release(this.address);
     this.#onFree();
   };

@@ -2,7 +2,7 @@
 
 import { ArgumentError, DisposedError, HeddleError, requireInteger } from '../../base/errors.js';
 import type { Event, Graph, Stream } from '../index.js';
-import type { Clock } from './detector/clock.js';
+import { type Clock, nothing } from './detector/clock.js';
 import { type Origin, originOf } from './detector/detector.js';
 import type { Engine } from './engine.js';
 import { type AddressSpace, type ByteAt, maxBufferBytes, type SimBuffer } from './memory.js';
@@ -11,7 +11,8 @@ import { Agent, type Task } from './schedule.js';
 import type { SimLaunch } from './thread.js';
 
 interface Recording {
-  readonly number: number;
+  /** What came before it, once it is done. */
+  known: Clock;
   done: boolean;
   step: number;
   readonly waiting: SimStream[];
@@ -170,6 +171,11 @@ export class SimStream extends Agent implements Stream {
     engine.detector?.streamCreated(this.#id, rank);
   }
 
+  /** How many operations have not begun. */
+  get pending(): number {
+    return this.#operations.length;
+  }
+
   belongsTo(engine: Engine): boolean {
     return engine === this.#engine;
   }
@@ -241,7 +247,7 @@ export class SimStream extends Agent implements Stream {
 
   /** Once the stream has come so far, nothing in the machine moves until `run` is done. */
   callHost(run: () => Promise<void>): void {
-    const recording: Recording = { number: this.#engine.newNumber(), done: false, step: 0, waiting: [] };
+    const recording: Recording = { known: nothing, done: false, step: 0, waiting: [] };
     this.#work(() => {
       const until = run().finally(() => {
         recording.done = true;
@@ -308,11 +314,11 @@ export class SimStream extends Agent implements Stream {
   }
 
   enqueueRecording(): Recording {
-    const recording: Recording = { number: this.#engine.newNumber(), done: false, step: 0, waiting: [] };
+    const recording: Recording = { known: nothing, done: false, step: 0, waiting: [] };
     this.#work(() => {
       recording.done = true;
       recording.step = this.#engine.steps;
-      this.#engine.detector?.eventRecorded(this.#id, recording.number);
+      recording.known = this.#engine.detector?.eventRecorded(this.#id) ?? nothing;
       for (const stream of recording.waiting) stream.kick();
     });
     return recording;
@@ -452,13 +458,13 @@ export class SimStream extends Agent implements Stream {
     this.#queued = false;
     const { operation, known, origin } = this.#operations.shift()!;
     this.#origin = origin;
-    if (known !== null) this.#engine.detector?.hostEnqueued(this.#id, known);
+    if (known !== null) this.#engine.detector?.streamHeard(this.#id, known);
     switch (operation.kind) {
       case 'launch':
         this.#start(operation.request);
         break;
       case 'wait':
-        this.#engine.detector?.eventAwaited(this.#id, operation.recording.number);
+        this.#engine.detector?.streamHeard(this.#id, operation.recording.known);
         break;
       case 'work':
         try {

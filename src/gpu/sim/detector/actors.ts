@@ -279,12 +279,12 @@ export class Actor {
   /** The agents of its copies, once it has issued one. */
   agents: Agents = noAgents;
   /** The index of its warp's first lane, and its own place among them; an agent is alone. */
-  readonly warp: number;
+  warp: number;
   readonly bit: number;
 
   constructor(
     /** Its place among all actors; the threads of a block follow each other. */
-    readonly index: number,
+    public index: number,
     readonly block: BlockState,
     /** Its thread in the block; agents: the thread that issued. */
     readonly lane: number,
@@ -445,6 +445,16 @@ export class Actor {
     this.sync = null;
     this.entry = null;
     this.seenByExit = null;
+  }
+
+  /** It acts no more: its operation, or its block, is over. */
+  get isOver(): boolean {
+    return this.retired || this.block.launch === null || this.block.threads[this.lane]?.retired === true;
+  }
+
+  moveTo(index: number): void {
+    this.warp += index - this.index;
+    this.index = index;
   }
 
   ensureSync(): SyncState {

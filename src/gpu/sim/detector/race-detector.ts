@@ -56,6 +56,8 @@ const nothingOlder: readonly never[] = [];
 const noStream = -1;
 /** The number of an actor that makes no accesses of its own. */
 const noActor = -1;
+/** With fewer actors none are forgotten. */
+const fewActors = 2 ** 14;
 
 /** A write of a network: who does it, and the moment at which it was posted. */
 interface NetworkWrite {
@@ -72,16 +74,18 @@ export class Detector {
   readonly #networks = new Map<number, StreamState>();
   /** Network writes whose tags nobody has heard of. */
   readonly #networkWrites = new Map<number, NetworkWrite>();
-  readonly #events = new Map<number, Clock>();
   /** The work that the host program of each rank has seen to be finished. */
   readonly #hosts = new Map<number, Clock>();
   /** The host programs that have accessed mapped memory, by rank. */
   readonly #hostPrograms = new Map<number, Actor>();
   readonly #launches = new Map<number, LaunchState>();
   readonly #blocks = new Map<number, BlockState>();
-  readonly #threads: Actor[] = [];
+  /** From the first one on that may still be asked for. */
+  #threads: Actor[] = [];
+  #firstThread = 0;
   readonly #actors: Actor[] = [];
-  readonly #shadows: Shadow[] = [];
+  #sweepAt = fewActors;
+  readonly #shadows: (Shadow | undefined)[] = [];
   /** The effects of statements, packed: each does the same whenever it runs. */
   readonly #packed: { readonly form: DetectedForm; readonly meta: number }[] = [];
   /** A ring of the latest. */
@@ -140,15 +144,9 @@ export class Detector {
     state.settled = state.now;
   }
 
-  eventRecorded(stream: number, event: number): void {
-    this.#events.set(event, this.#stream(stream).now);
-  }
-
-  eventAwaited(stream: number, event: number): void {
-    const state = this.#stream(stream);
-    const clock = this.#events.get(event) ?? nothing;
-    state.now = state.now.join(clock);
-    state.settled = state.settled.join(clock);
+  /** All that the stream has completed, for those that await the event. */
+  eventRecorded(stream: number): Clock {
+    return this.#stream(stream).now;
   }
 
   /** The host of `rank` has awaited everything on the stream. Work that it enqueues later, on any stream, is after it. */
@@ -163,13 +161,13 @@ export class Detector {
   hostThreadStarted(thread: number, rank: number, name: string | null): void {
     const stream = new StreamState(this.#streamCount++, noStream, rank, true);
     const actor = this.#aside(stream, name ?? 'the host', this.hostKnows(rank));
-    this.#threads[thread] = actor;
+    this.#threads[thread - this.#firstThread] = actor;
     if (name === null) this.#hostPrograms.set(rank, actor);
   }
 
   /** The host program has waited for the thread's end. */
   hostThreadEnded(thread: number, rank: number): void {
-    this.hostHeard(rank, release(this.#threads[thread]!));
+    this.hostHeard(rank, release(this.#thread(thread)));
   }
 
   /** The knowledge and deeds of the host program of `rank` so far; the machine keeps it from when something is enqueued to when it begins. */
@@ -185,8 +183,8 @@ export class Detector {
     else program.learn(known);
   }
 
-  /** The stream begins what the host enqueued when it knew that much. */
-  hostEnqueued(stream: number, known: Clock): void {
+  /** The stream goes on behind that: an event, or what the host knew when it enqueued what comes next. */
+  streamHeard(stream: number, known: Clock): void {
     const state = this.#stream(stream);
     state.now = state.now.join(known);
     state.settled = state.settled.join(known);
@@ -229,7 +227,7 @@ export class Detector {
       actor.settled = owner.settled;
       if (this.#launchesFence) sync.enter(actor);
       actors.push(actor);
-      this.#threads[firstThread + lane] = actor;
+      this.#threads[firstThread + lane - this.#firstThread] = actor;
     }
     state.threads = actors;
     this.#blocks.set(block, state);
@@ -260,7 +258,7 @@ export class Detector {
   }
 
   awaitPrevious(thread: number): void {
-    const actor = this.#threads[thread]!;
+    const actor = this.#thread(thread);
     const { owner, step } = actor.block;
     const previous = owner.running.find((launch) => launch.step === step - 1);
     const now = previous?.ended ? owner.now.join(previous.end) : owner.now;
@@ -276,7 +274,7 @@ export class Detector {
    * this, and so behind all that this thread has awaited.
    */
   releaseNext(thread: number): void {
-    const { awaited, block } = this.#threads[thread]!;
+    const { awaited, block } = this.#thread(thread);
     if (awaited !== null) block.launch!.released.add(awaited);
   }
 
@@ -292,7 +290,7 @@ export class Detector {
     offset: number,
     older = 0,
   ): void {
-    this.#access(this.#threads[thread]!, form, site, buffer, offset, older);
+    this.#access(this.#thread(thread), form, site, buffer, offset, older);
   }
 
   #access(
@@ -349,14 +347,14 @@ export class Detector {
     offset: number,
   ): void {
     const [one, other] = [late, passed].map(({ form, site }) => this.#pack(form, site));
-    this.#stale.came(this.#threads[thread]!, one!, other!, buffer, offset);
+    this.#stale.came(this.#thread(thread), one!, other!, buffer, offset);
   }
 
   /** How many stores that the run has made an atomic store may come before. */
   newerStores(thread: number, buffer: BufferInfo, offset: number, bytes: number): number {
     const location = locationOf(this.#shadow(buffer).cells(offset, bytes));
     if (location === null || !location.is(offset, bytes)) return 0;
-    return location.newerFor(this.#threads[thread]!);
+    return location.newerFor(this.#thread(thread));
   }
 
   /** The value that the latest of the stores before others has stored. */
@@ -373,7 +371,7 @@ export class Detector {
   ): readonly { readonly words: readonly number[] }[] {
     const location = locationOf(this.#shadow(buffer).cells(offset, bytes));
     if (location === null || !location.is(offset, bytes)) return nothingOlder;
-    return location.olderFor(this.#threads[thread]!);
+    return location.olderFor(this.#thread(thread));
   }
 
   /** True if the read and the write are of the same bytes, and each one's scope includes the other. */
@@ -393,7 +391,7 @@ export class Detector {
   }
 
   fence(thread: number, order: FenceKind, scope: Scope): void {
-    const me = this.#threads[thread]!;
+    const me = this.#thread(thread);
     const reach = reachOf[scope];
     if (order === 'seq_cst') this.#fences.pass(me, reach);
     else ({ acquire: sync.acquireFence, release: sync.releaseFence, acq_rel: sync.fence })[order](me, reach);
@@ -401,11 +399,11 @@ export class Detector {
 
   /** Asynchronous operations that come after this may rely on what the thread knows and did in such memory. */
   proxyFence(thread: number, path: ProxyPath): void {
-    this.#threads[thread]!.fenceProxy(path);
+    this.#thread(thread).fenceProxy(path);
   }
 
   fenceTensor(thread: number, side: 'before' | 'after'): void {
-    this.#threads[thread]!.fenceTensor(side);
+    this.#thread(thread).fenceTensor(side);
   }
 
   blockBarrier(block: number): void {
@@ -422,7 +420,7 @@ export class Detector {
   clusterMet(ids: readonly number[], relaxed: readonly number[]): void {
     const blocks = ids.map((id) => this.#blocks.get(id)!);
     if (relaxed.length > 0) {
-      const quiet = new Set(relaxed.map((id) => this.#threads[id]!));
+      const quiet = new Set(relaxed.map((id) => this.#thread(id)));
       const released = blocks.flatMap(({ threads }) =>
         threads.flatMap((thread) => (quiet.has(thread) ? fenced(thread) : [release(thread)])),
       );
@@ -443,7 +441,7 @@ export class Detector {
 
   /** Threads of a block met: whole warps of it, or lanes of one. */
   groupMet(are: 'warps' | 'lanes', there: readonly { readonly id: number }[]): void {
-    const threads = there.map(({ id }) => this.#threads[id]!);
+    const threads = there.map(({ id }) => this.#thread(id));
     this.#meet(threads, are);
   }
 
@@ -451,8 +449,12 @@ export class Detector {
   warpMet(firstLane: number, lanes: number): void {
     // Shuffles come in rows; only the first after an access has anything to order.
     let idle = true;
-    for (let i = firstLane; idle && i < firstLane + lanes; i++) idle = this.#threads[i]!.idleSinceMeeting;
-    if (!idle) this.#meet(this.#threads.slice(firstLane, firstLane + lanes), 'warps');
+    for (let i = firstLane; idle && i < firstLane + lanes; i++) idle = this.#thread(i).idleSinceMeeting;
+    if (!idle)
+      this.#meet(
+        Array.from({ length: lanes }, (_, lane) => this.#thread(firstLane + lane)),
+        'warps',
+      );
   }
 
   #meet(threads: readonly Actor[], are: 'block' | 'warps' | 'lanes'): void {
@@ -472,7 +474,7 @@ export class Detector {
     own = false,
   ): void {
     if (bytes === 0) return;
-    const me = this.#threads[thread]!;
+    const me = this.#thread(thread);
     const agents = me.agents[engine] ?? {
       reads: this.#actor(me.block, me.lane, { engine, does: 'read' }, nothing),
       writes: this.#actor(me.block, me.lane, { engine, does: 'write' }, nothing),
@@ -503,8 +505,8 @@ export class Detector {
     readsOnly: boolean,
     issuer: number = thread,
   ): void {
-    const me = this.#threads[thread]!;
-    const keys = keysOf(this.#threads[issuer]!, engine, readsOnly);
+    const me = this.#thread(thread);
+    const keys = keysOf(this.#thread(issuer), engine, readsOnly);
     if (engine === 'tmem') me.moved = me.moved.withAgents(keys, group + 1);
     else me.own = me.own.withAgents(keys, group + 1);
     me.touched = true;
@@ -512,7 +514,7 @@ export class Detector {
 
   /** A copy that the thread issues will arrive at that mbarrier, which it therefore has to know. */
   mbarrierNamed(thread: number, { buffer, offset }: BufferPlace, site: SiteId): void {
-    const me = this.#threads[thread]!;
+    const me = this.#thread(thread);
     me.touched = true;
     const shadow = this.#shadow(buffer);
     const scope = reachOfMBarriers(me.block);
@@ -522,7 +524,7 @@ export class Detector {
 
   /** What a thread did and knows: products come behind it, and hand it on, as behind a fence. */
   released(thread: number): ReleaseHead {
-    const me = this.#threads[thread]!;
+    const me = this.#thread(thread);
     me.fenceTensor('before');
     const head = new ReleaseHead(me, sys);
     me.endEpoch();
@@ -538,21 +540,22 @@ export class Detector {
     site: SiteId,
     behind: ReleaseHead | null = null,
   ): void {
-    const { agents: all, block } = this.#threads[thread]!;
-    const agents = all[engine];
-    if (agents === undefined) return;
+    // Of a launch that is over, nobody is left to see them.
+    const issuer = this.#threads[thread - this.#firstThread];
+    const agents = issuer?.agents[engine];
+    if (issuer === undefined || agents === undefined) return;
     const cells = this.#shadow(buffer).cells(offset, mbarrierBytes);
-    const scope = reachOfMBarriers(block);
+    const scope = reachOfMBarriers(issuer.block);
     const meta = packAccess({ kind: 'update', order: 'release', scope, bytes: mbarrierBytes }, site);
     const location = this.#location(cells, offset, mbarrierBytes);
-    const keys = keysOf(this.#threads[thread]!, engine, false);
+    const keys = keysOf(issuer, engine, false);
     const write = sync.arrive(agents, keys, group + 1, meta, location.newest.write, behind);
     location.store(write, wordsAt(buffer.i32, offset, mbarrierBytes));
   }
 
   /** A thread, of a host or of a kernel, posts a write to a network; the write does what it does from now on, for itself. */
   networkPosted(write: number, by: number): void {
-    const poster = this.#threads[by]!;
+    const poster = this.#thread(by);
     poster.touched = true;
     const { epoch } = poster;
     const { rank } = poster.block;
@@ -574,7 +577,7 @@ export class Detector {
   /** Whether the thread comes behind the posting of a write. */
   knowsPosted(thread: number, write: number): boolean {
     const { poster, epoch } = this.#networkWrites.get(write)!;
-    return happenedBefore(poster, epoch, this.#threads[thread]!);
+    return happenedBefore(poster, epoch, this.#thread(thread));
   }
 
   networkMoved(write: number, source: BufferPlace, target: BufferPlace, bytes: number, site: SiteId): void {
@@ -591,7 +594,7 @@ export class Detector {
   networkArrived(write: number, at: number): void {
     const { nic } = this.#networkWrites.get(write)!;
     this.#networkWrites.delete(write);
-    this.#threads[at]!.learn(release(nic));
+    this.#thread(at).learn(release(nic));
     nic.retire();
   }
 
@@ -608,11 +611,51 @@ export class Detector {
     this.#access(nic, form, site, buffer, offset, 0);
   }
 
+  /** Nobody reaches it any more. */
+  bufferGone({ id }: BufferInfo): void {
+    this.#shadows[id] = undefined;
+  }
+
   #stream(id: number): StreamState {
     return this.#streams.get(id)!;
   }
 
+  #thread(id: number): Actor {
+    return this.#threads[id - this.#firstThread]!;
+  }
+
+  /** Forgets actors that act no more and that the memory of accesses does not name; others get new numbers, and warps stay together. */
+  #sweep(): void {
+    const actors = this.#actors;
+    const isOfUse = new Uint8Array(actors.length);
+    for (const { warp, isOver } of actors) if (!isOver) isOfUse[warp] = 1;
+    let records = 0;
+    for (const shadow of this.#shadows)
+      records +=
+        shadow?.renumber((index) => {
+          isOfUse[actors[index]!.warp] = 1;
+          return index;
+        }) ?? 0;
+    const moved = new Int32Array(actors.length);
+    let kept = 0;
+    for (const [index, actor] of actors.entries()) {
+      if (isOfUse[actor.warp] === 0) continue;
+      actor.moveTo(kept);
+      moved[index] = kept;
+      actors[kept++] = actor;
+    }
+    actors.length = kept;
+    for (const shadow of this.#shadows) shadow?.renumber((index) => moved[index]!);
+    // So that it costs little beside what the actors did.
+    this.#sweepAt = Math.max(fewActors, 2 * kept, kept + (records >> 3));
+    const asked = this.#threads.findIndex(({ block }) => block.launch?.ended !== true);
+    const gone = asked < 0 ? this.#threads.length : asked;
+    this.#threads = this.#threads.slice(gone);
+    this.#firstThread += gone;
+  }
+
   #actor(block: BlockState, lane: number, copies: CopyPart | null, known: Clock): Actor {
+    if (this.#actors.length >= this.#sweepAt) this.#sweep();
     const actor = new Actor(this.#actors.length, block, lane, copies, known);
     this.#actors.push(actor);
     return actor;

@@ -40,7 +40,7 @@ export interface Access {
 /** Reads of one strength, by lanes of one warp. */
 interface Reads {
   /** The `warp` of these actors, and their `bit`s. */
-  readonly warp: number;
+  warp: number;
   lanes: number;
   readonly epoch: number;
   meta: number;
@@ -109,6 +109,16 @@ class Page {
     this.words = words;
     if (this.cells !== null) this.cells = cells;
   }
+
+  renumber(of: (index: number) => number): void {
+    const { words } = this;
+    for (let at = 0; at < words.length; at += stride) {
+      for (const who of [at, at + reader]) if (words[who] !== 0) words[who] = 1 + of(words[who]! - 1);
+    }
+    this.cells?.forEach(({ reads }) => {
+      for (const entry of reads) entry.warp = of(entry.warp);
+    });
+  }
 }
 
 export class Shadow {
@@ -156,6 +166,16 @@ export class Shadow {
       found.push(this.#cell(page, record));
     }
     return found;
+  }
+
+  /** Gives new numbers to the actors of all records, and says how many records there are. */
+  renumber(of: (index: number) => number): number {
+    let records = 0;
+    this.#pages.forEach((page) => {
+      page.renumber(of);
+      records += page.words.length / stride;
+    });
+    return records;
   }
 
   #page(offset: number): Page {

@@ -1,6 +1,7 @@
 /** Random runs: the detector and the reference agree on which access races with some earlier one, and what a load may read. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import type { Clock } from '../../../../src/gpu/sim/detector/clock.js';
 import type { Order, Scope } from '../../../../src/lang/index.js';
 import { type Place, Reference } from './reference.js';
 import { type Running, Script } from './script.js';
@@ -52,7 +53,10 @@ class Both {
     running: [],
     last: null,
   }));
-  readonly #events = new Map<number, ReturnType<Reference['node']>>();
+  readonly #events = new Map<
+    number,
+    { readonly node: ReturnType<Reference['node']>; readonly known: Clock }
+  >();
   readonly #hosts = [this.#origin(), this.#origin()];
   /** By thread and engine. */
   readonly #copies = new Map<
@@ -214,11 +218,10 @@ class Both {
     } else if (what === 93) {
       if (stream.running.length < 3) this.#launch(this.#streams.indexOf(stream), 1, true);
     } else if (what === 94) {
-      detector.eventRecorded(stream.id, where % 2);
-      this.#events.set(where % 2, stream.now);
+      this.#events.set(where % 2, { node: stream.now, known: detector.eventRecorded(stream.id) });
     } else if (what === 95) {
-      const event = this.#events.get(where % 2) ?? null;
-      detector.eventAwaited(stream.id, where % 2);
+      const { node: event = null, known } = this.#events.get(where % 2) ?? {};
+      if (known !== undefined) detector.streamHeard(stream.id, known);
       stream.now = this.reference.node(place, [stream.now, event]);
       stream.early = this.reference.node(place, [stream.early, event]);
       stream.settled = this.reference.node(place, [stream.settled, event]);
@@ -226,7 +229,7 @@ class Both {
       detector.hostSynchronized(stream.id, stream.rank);
       this.#hosts[stream.rank] = this.reference.node(place, [this.#hosts[stream.rank]!, stream.now]);
     } else if (what === 97) {
-      detector.hostEnqueued(stream.id, detector.hostKnows(stream.rank));
+      detector.streamHeard(stream.id, detector.hostKnows(stream.rank));
       stream.now = this.reference.node(place, [stream.now, this.#hosts[stream.rank]!]);
       stream.early = this.reference.node(place, [stream.early, this.#hosts[stream.rank]!]);
       stream.settled = this.reference.node(place, [stream.settled, this.#hosts[stream.rank]!]);

@@ -26,6 +26,7 @@
  * `@label` behind a step is what findings call it. Without one a write is called as its place, a weak read `use`, a load `poll`, a
  * copy `copy`.
  */
+import { nothing } from '../../../../src/gpu/sim/detector/clock.js';
 import type { Order, Scope, Space } from '../../../../src/lang/index.js';
 import { type Running, Script } from './script.js';
 
@@ -92,6 +93,7 @@ export function play(text: string): Script {
   const [threads = '', steps = ''] = text.split(' | ');
   const named = placesOf(script, pairs[threads] ?? threads);
   const streams = new Map<string, number>();
+  let event = nothing;
   const streamOf = (name: string): number => {
     if (!streams.has(name)) streams.set(name, script.stream(Number.parseInt(name, 10)));
     return streams.get(name)!;
@@ -110,14 +112,13 @@ export function play(text: string): Script {
       const access = kind === 'w' ? 'write' : 'read';
       script.detector.streamAccess(streamOf(stream!), access, buffer, placeOf(place!), 4);
     },
-    record: (stream) => script.detector.eventRecorded(streamOf(stream!), 5),
-    await: (stream) => script.detector.eventAwaited(streamOf(stream!), 5),
+    record: (stream) => {
+      event = script.detector.eventRecorded(streamOf(stream!));
+    },
+    await: (stream) => script.detector.streamHeard(streamOf(stream!), event),
     sync: (stream) => script.detector.hostSynchronized(streamOf(stream!), Number.parseInt(stream!, 10)),
     enqueue: (stream) =>
-      script.detector.hostEnqueued(
-        streamOf(stream!),
-        script.detector.hostKnows(Number.parseInt(stream!, 10)),
-      ),
+      script.detector.streamHeard(streamOf(stream!), script.detector.hostKnows(Number.parseInt(stream!, 10))),
   };
   for (const step of steps.split(/[;\n]/).map((step) => step.trim())) {
     if (step === '') continue;
