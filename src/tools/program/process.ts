@@ -45,12 +45,12 @@ export class Process {
 
   constructor(readonly id: number) {}
 
-  /** Says from where in the program a call comes: found out once it is asked, and the program may be gone by then. */
-  callersOf(stack: Buffer): Callers {
+  /** Says from where in the program a call comes: found out once it is asked, and the program may be gone by then. It holds nothing else of the call. */
+  originOf(stack: Buffer, kernel: string): () => string | null {
     const key = stack.toString('latin1');
     const callers = this.#callers.get(key) ?? callersOf(this.id, Buffer.from(stack));
     this.#callers.set(key, callers);
-    return callers;
+    return () => callers(kernel);
   }
 
   /**

@@ -54,6 +54,8 @@ interface Capture {
 /** The kinds of nodes, as CUDA numbers them. */
 const nodeKinds = { kernel: 0, copy: 1, fill: 2, host: 3, graph: 4, malloc: 10, free: 11 };
 
+/** A call that enqueues more waits until half of it is done. */
+const mostPending = 1024;
 /** Turns that the machine gets where a program asks whether something is done. */
 const turnsPerQuery = 4;
 /** How often it is looked whether a program waits without a call, and the turns that the machine then gets. */
@@ -212,11 +214,17 @@ export class Session {
     return (this.#streams.get(number) ?? this.#gpu(device)).ordered(number);
   }
 
-  /** Now, or as a node of a graph: of one that is made by hand, or that the stream captures. */
-  #enqueue({ process, device, stack }: Call, stream: number, kind: number, work: Work, kernel = ''): void {
-    const callers = process.callersOf(stack);
+  /** Now, or as a node of a graph: of one that is made by hand, or that the stream captures. The call may wait for room in the stream. */
+  async #enqueue(
+    { process, device, stack }: Call,
+    stream: number,
+    kind: number,
+    work: Work,
+    kernel = '',
+  ): Promise<void> {
+    const origin = process.originOf(stack, kernel);
     const told: Work = (on) => {
-      on.origin = () => callers(kernel);
+      on.origin = origin;
       work(on);
     };
     const node = this.#nodes.get(stream);
@@ -224,7 +232,12 @@ export class Session {
     if (node !== undefined) node.work = told;
     else if (capture !== undefined)
       capture.last = new Set([this.#node(capture.graph, device, kind, capture.last, told)]);
-    else told(this.#streamOf(device, stream));
+    else {
+      const on = this.#streamOf(device, stream);
+      told(on);
+      if (on.pending > mostPending)
+        await this.#moving(turns(Number.POSITIVE_INFINITY, () => on.pending <= mostPending / 2));
+    }
   }
 
   #isCaptured = (stream: number): boolean => this.#nodes.has(stream) || this.#captures.has(stream);
@@ -340,7 +353,7 @@ export class Session {
         }
         at += bytes;
       }
-      this.#enqueue(call, stream, nodeKinds.kernel, (on) => launcher.launch(on), kernel.name);
+      return this.#enqueue(call, stream, nodeKinds.kernel, (on) => launcher.launch(on), kernel.name);
     },
     malloc: ({ device, words: [bytes = 0, of = 0] }) =>
       bytes === 0 ? 0 : this.#allocate(device, bytes, ([undefined, 'host', 'managed'] as const)[of]),
@@ -350,14 +363,14 @@ export class Session {
       await this.#moving(this.#gpu(found.rank).synchronize());
       found.free();
     },
-    mallocAsync: (call) => {
+    mallocAsync: async (call) => {
       const {
         device,
         words: [bytes = 0, stream = 0, pool = 0],
       } = call;
       if (bytes === 0) return 0;
       const address = this.#allocate(pool === 0 ? device : pool - 1, bytes);
-      this.#enqueue(call, stream, nodeKinds.malloc, (on) => on.claim(address, bytes));
+      await this.#enqueue(call, stream, nodeKinds.malloc, (on) => on.claim(address, bytes));
       return address;
     },
     freeAsync: (call) => {
@@ -368,7 +381,7 @@ export class Session {
       // A graph that is launched again has its memory again.
       const stays = this.#isCaptured(stream);
       if (!stays) this.#memories.delete(upper(address));
-      this.#enqueue(call, stream, nodeKinds.free, (on) => {
+      return this.#enqueue(call, stream, nodeKinds.free, (on) => {
         on.claim(address, bytes);
         if (!stays) on.reached(free);
       });
@@ -388,19 +401,19 @@ export class Session {
       // 1: to a device, 2: from one, 3: between two, 0: neither, 4: see where the addresses lie.
       if (kind !== 4 && (((kind & 1) !== 0 && !toDevice) || (kind >= 2 && !fromDevice)))
         throw new CallError(cuda.invalid, 'the address is no device’s');
-      const enqueue = (work: Work): void => this.#enqueue(call, stream, nodeKinds.copy, work);
-      if (toDevice && fromDevice) enqueue((on) => on.copy(to, from, bytes));
+      const enqueue = (work: Work): Promise<void> => this.#enqueue(call, stream, nodeKinds.copy, work);
+      if (toDevice && fromDevice) await enqueue((on) => on.copy(to, from, bytes));
       else if (toDevice) {
         // Launches of a graph read what is there by then.
         const held = this.#isCaptured(stream) ? null : process.hold(from, bytes);
-        enqueue((on) =>
+        await enqueue((on) =>
           on.copyInLater(to, bytes, () =>
             held === null ? process.readNow(from, bytes) : process.readHeld(held),
           ),
         );
       } else if (fromDevice)
-        enqueue((on) => on.copyOutLater(from, bytes, (brought) => process.write(to, brought)));
-      else enqueue((on) => on.reached(() => process.write(to, process.read(from, bytes))));
+        await enqueue((on) => on.copyOutLater(from, bytes, (brought) => process.write(to, brought)));
+      else await enqueue((on) => on.reached(() => process.write(to, process.read(from, bytes))));
       const isHost = (address: number): boolean =>
         (this.#memories.get(upper(address)) ?? { of: 'host' }).of === 'host';
       if (waits && (isHost(to) || isHost(from)))
@@ -418,7 +431,7 @@ export class Session {
       const {
         words: [to = 0, value = 0, bytes = 0, stream = 0],
       } = call;
-      this.#enqueue(call, stream, nodeKinds.fill, (on) => on.fill(to, bytes, value));
+      return this.#enqueue(call, stream, nodeKinds.fill, (on) => on.fill(to, bytes, value));
     },
     where: ({ words: [address = 0] }) => {
       const found = this.#memories.get(upper(address));
@@ -476,7 +489,7 @@ export class Session {
         process,
         words: [stream = 0, run = 0, value = 0],
       } = call;
-      this.#enqueue(call, stream, nodeKinds.host, (on) => on.callHost(() => process.call(run, value)));
+      return this.#enqueue(call, stream, nodeKinds.host, (on) => on.callHost(() => process.call(run, value)));
     },
     // The thread of the process that runs such functions has done the one before.
     nextHostFunction: ({ process }) => process.nextCall(),
@@ -543,7 +556,7 @@ export class Session {
         words: [executable = 0, stream = 0],
       } = call;
       const graph = this.#executableOf(executable);
-      this.#enqueue(call, stream, nodeKinds.graph, (on) => graph.launch(on));
+      return this.#enqueue(call, stream, nodeKinds.graph, (on) => graph.launch(on));
     },
     deviceSynchronize: ({ device }) => this.#moving(this.#gpu(device).synchronize()),
     count: () => this.#gpus.length,
