@@ -14,11 +14,11 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 11_260,
-  gpu: 21_320,
+  gpu: 21_400,
   net: 11_280,
   moe: 19_620,
   verify: 7_070,
-  tools: 10_190,
+  tools: 10_210,
   cli: 2_890,
 };
 
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_790 },
+  { name: 'src', files: sources('src'), ceiling: 84_880 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_870 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_830 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_910 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 35_190 },
+  ...{ name: 'docs and README', ceiling: 35_220 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
