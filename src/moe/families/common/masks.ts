@@ -3,13 +3,10 @@
  * (`World.mask`), so a launch may read them at any time, also by way of L1. A launch's view holds for the whole round,
  * captured as a graph or not. Where masks were not asked for, nobody is left out, and nothing of this is compiled.
  */
-import { device, field, pointer } from '../../../lang/index.js';
+import { device, pointer } from '../../../lang/index.js';
 import type { Layer } from '../../layer/index.js';
 import { expertOwner } from './owners.js';
 import { type Operation, recordFailure } from './waits.js';
-
-/** As many bits as a world's ranks that share experts may need. */
-export const maskedField = ({ masks }: Layer) => field('v16', [masks ? 1 : 0]);
 
 const maskParams = { mask: 'v16' } as const;
 

@@ -36,6 +36,12 @@ export const receiveWindow = <S extends SeenSections>(
 /** A step, with those of its bindings that the others do not have. */
 export type Launch = Omit<Step, 'bindings'> & Partial<Pick<Step, 'bindings'>>;
 
+export const launch = (
+  kernel: Step['kernel'],
+  { blocks, threads }: Pick<Step, 'blocks' | 'threads'>,
+  summary: string,
+): Launch => ({ kernel, blocks, threads, summary });
+
 /** The parts of a plan that differ between families. */
 interface PlanParts {
   readonly layer: Layer;

@@ -42,14 +42,19 @@ export const failureField = field('u32', [failureWords]);
 /** Rounds whose waits are remembered: those of every layer, where a model's take turns. */
 export const notedWaits = 1024;
 
-/**
- * [dispatch, combine][round, modulo their number][peer]: nanoseconds that this rank waited for the peer; every bit is set before the
- * first round. Where nobody asks for them there are none.
- */
-export const waitedField = ({ waits, ranks }: Layer) => field('u64', [waits ? 2 : 0, notedWaits, ranks]);
-
-/** [round, modulo their number]: its epoch, and the number of its layer. */
-export const waitersField = ({ waits }: Layer) => field('u32', [waits ? notedWaits : 0, 2]);
+/** The sections of a window that a rank and its own host share. Where nobody asks for masks, or for waits, they are empty. */
+export const hostSections = ({ masks, waits, ranks }: Layer) => ({
+  failure: failureField,
+  /** A bit for each rank that rounds leave out. */
+  masked: field('v16', [masks ? 1 : 0]),
+  /**
+   * [dispatch, combine][round, modulo their number][peer]: nanoseconds that this rank waited for the peer; every bit is set before
+   * the first round.
+   */
+  waited: field('u64', [waits ? 2 : 0, notedWaits, ranks]),
+  /** [round, modulo their number]: its epoch, and the number of its layer. */
+  waiters: field('u32', [waits ? notedWaits : 0, 2]),
+});
 
 /** The number of the round's layer, where waits are counted. */
 export const layerParam = ({ waits }: Layer) => list('u32', waits ? 1 : 0);
@@ -62,10 +67,7 @@ export const layerParam = ({ waits }: Layer) => list('u32', waits ? 1 : 0);
  */
 export function waiting(
   layer: Layer,
-  window: TypedLayout<{
-    readonly waited: ReturnType<typeof waitedField>;
-    readonly waiters: ReturnType<typeof waitersField>;
-  }>,
+  window: TypedLayout<Pick<ReturnType<typeof hostSections>, 'waited' | 'waiters'>>,
   operation: Operation,
 ) {
   const { waits = false } = layer;

@@ -10,7 +10,7 @@ import { combineWeighs, dtypes, type Layer, sharing } from '../../layer/index.js
 import type { PlanTarget } from '../family.js';
 import { routeParams } from './params.js';
 import type { Spread } from './parts.js';
-import type { Launch } from './plan.js';
+import { type Launch, launch } from './plan.js';
 import { partialDtype, type ReceivedSections, rowsOf } from './received.js';
 import { inOrder, routeSum } from './route-sum.js';
 
@@ -45,9 +45,7 @@ export function weighLaunch(
 ): Launch | null {
   const { weigh } = layer;
   if (weigh === null) return null;
-  const { blocks, threads } = weigh;
-  const kernel = weighKernel(name, layer, weigh, window);
-  return { kernel, blocks, threads, summary: 'from a row a route to the row that travels' };
+  return launch(weighKernel(name, layer, weigh, window), weigh, 'from a row a route to the row that travels');
 }
 
 function weighKernel(name: string, layer: Layer, weigh: Spread, window: TypedLayout<ReceivedSections>) {

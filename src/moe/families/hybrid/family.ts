@@ -6,7 +6,7 @@ import type { Topology } from '../../../gpu/index.js';
 import { section } from '../../../lang/index.js';
 import { type Layer, sharing } from '../../layer/index.js';
 import type { Spread } from '../common/parts.js';
-import { planOf, receiveWindow, sections } from '../common/plan.js';
+import { launch, planOf, receiveWindow, sections } from '../common/plan.js';
 import { refusesMasks, refusesRows, refusesTransport } from '../common/refusals.js';
 import { weighLaunch, weighSpread } from '../common/weigh.js';
 import { type Family, memoized, type Plan, type PlanTarget, type WirePlan } from '../family.js';
@@ -151,33 +151,21 @@ function plan(layer: Layer, target: PlanTarget, tuning: HybridTuning): Plan {
     },
   };
   const { dispatch, combine } = shape;
+  const { sends, receives, weigh, returns, sums } = kernels;
   /** A block more than there is work for: it watches. */
-  const watched = <S extends Pick<Spread, 'blocks'>>(of: S): S => ({ ...of, blocks: of.blocks + 1 });
+  const watched = ({ blocks, threads }: Omit<Spread, 'parts'>) => ({ blocks: blocks + 1, threads });
   const fewer = { ...combine, blocks: Math.min(combine.blocks, mostPackers.combine) };
   const plan = planOf({
     ...{ layer, rank: target.rank, memory, layout: kernels.window, rounds: 'finished' },
     bindings: { wire, node: target.topology.node },
     // The same launches, and `weigh` where combine weighs, whether other work stands between halves or not.
     phases: {
-      dispatchSend: [
-        {
-          ...{ ...dispatch, kernel: kernels.dispatchSend },
-          summary: 'packs messages for other nodes, and stores to its own',
-        },
-      ],
+      dispatchSend: [launch(sends, dispatch, 'packs messages for other nodes, and stores to its own')],
       dispatchRecv: [
-        {
-          ...{ ...watched(dispatch), kernel: kernels.dispatchRecv },
-          summary: 'forwards what comes from other nodes to its owners',
-        },
+        launch(receives, watched(dispatch), 'forwards what comes from other nodes to its owners'),
       ],
-      combineSend: [
-        kernels.weigh,
-        { ...fewer, kernel: kernels.combineSend, summary: 'sums inside the node what goes home to others' },
-      ],
-      combineRecv: [
-        { ...watched(combine), kernel: kernels.combineRecv, summary: 'adds up the sums of all nodes' },
-      ],
+      combineSend: [weigh, launch(returns, fewer, 'sums inside the node what goes home to others')],
+      combineRecv: [launch(sums, watched(combine), 'adds up the sums of all nodes')],
     },
   });
   return { ...plan, wire };
@@ -189,11 +177,11 @@ const kernelsOf = memoized((shape: HybridShape) => {
   return {
     window: h.window,
     wire: h.wire,
-    dispatchSend: dispatchSendKernel(h),
-    dispatchRecv: dispatchRecvKernel(h),
+    sends: dispatchSendKernel(h),
+    receives: dispatchRecvKernel(h),
     weigh: weighLaunch('hybrid_weigh', shape, h.window),
-    combineSend: combineSendKernel(h),
-    combineRecv: combineRecvKernel(h),
+    returns: combineSendKernel(h),
+    sums: combineRecvKernel(h),
   };
 });
 type HybridKernels = ReturnType<typeof kernelsOf>;

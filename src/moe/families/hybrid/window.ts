@@ -24,9 +24,8 @@
  */
 import { field, layout } from '../../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { maskedField } from '../common/masks.js';
 import { receivedSections, rowsOf } from '../common/received.js';
-import { failureField, waitedField, waitersField } from '../common/waits.js';
+import { hostSections } from '../common/waits.js';
 import { linesOf } from './rails.js';
 import { type HybridShape, hopsOf } from './shape.js';
 import { messageRooms } from './wire.js';
@@ -61,10 +60,7 @@ export function hybridWindow(shape: HybridShape) {
     /** [token][part]: the round whose sum its member has handed on; and the sums. */
     handed: field('u32', [handedOn, combine.parts]),
     sums: field(unit, [handedOn, units]),
-    failure: failureField,
-    masked: maskedField(shape),
-    waited: waitedField(shape),
-    waiters: waitersField(shape),
+    ...hostSections(shape),
     ...receivedSections(shape),
   });
 }

@@ -1,7 +1,7 @@
 /** The one-sided family: ranks that share NVLink write straight into each other's windows. */
 import { ArgumentError, type HeddleError } from '../../../base/errors.js';
 import { formatOf, type Layer, outputRowBytes, sharing, sourceWeighs } from '../../layer/index.js';
-import { planOf, receiveWindow } from '../common/plan.js';
+import { launch, planOf, receiveWindow } from '../common/plan.js';
 import { refusesFew, refusesMasks, refusesOnNode, refusesTransport } from '../common/refusals.js';
 import { weighLaunch, weighSpread } from '../common/weigh.js';
 import { type Family, memoized, type Plan, type PlanTarget } from '../family.js';
@@ -145,8 +145,7 @@ function plan(layer: Layer, target: PlanTarget, tuning: OneSidedTuning): Plan {
         ? null
         : weighSpread(layer, tuning.combine, target),
   };
-  const kernels = kernelsOf(shape);
-  const { layout, dispatch, dispatchRecv, weigh, combine, combineRecv } = kernels;
+  const { layout, dispatch, dispatchRecv, weigh, combine, combineRecv } = kernelsOf(shape);
   // `returned` and `sums` are EMPTY until vectors come. Rounds that have not been have no waits.
   const memory = receiveWindow(layer, layout, [...roundWords, 'returned', 'sums', 'waited']);
   const summing = { blocks: combineGrid(shape), threads: shape.combine.threads };
@@ -155,33 +154,25 @@ function plan(layer: Layer, target: PlanTarget, tuning: OneSidedTuning): Plan {
     reached: passesOver(shape) && 'reached',
     phases: {
       dispatchSend: [
-        {
-          ...{ ...shape.dispatch, kernel: dispatch },
-          summary: split
-            ? 'a split dispatch: sends, waits for nobody'
-            : 'sends tokens to the ranks that own their experts',
-        },
+        split
+          ? launch(dispatch, shape.dispatch, 'a split dispatch: sends, waits for nobody')
+          : launch(dispatch, shape.dispatch, 'sends tokens to the ranks that own their experts'),
       ],
       dispatchRecv: [
-        dispatchRecv && {
-          ...{ kernel: dispatchRecv, ...dispatchRecvSpread(shape) },
-          summary: 'a split dispatch: until all has come',
-        },
+        dispatchRecv &&
+          launch(dispatchRecv, dispatchRecvSpread(shape), 'a split dispatch: until all has come'),
       ],
       combineSend: [
         weigh,
-        {
-          ...{ kernel: combine, ...summing },
-          summary: split
-            ? 'a split combine: sends, waits for nobody'
-            : 'brings partial rows back and adds them up',
-          // A send writes nothing there.
-          ...(split && { bindings: { out: 'topkIds' as const } }),
-        },
+        split
+          ? // It writes nothing to `out`.
+            {
+              ...launch(combine, summing, 'a split combine: sends, waits for nobody'),
+              bindings: { out: 'topkIds' },
+            }
+          : launch(combine, summing, 'brings partial rows back and adds them up'),
       ],
-      combineRecv: [
-        combineRecv && { kernel: combineRecv, ...summing, summary: 'a split combine: adds up what comes' },
-      ],
+      combineRecv: [combineRecv && launch(combineRecv, summing, 'a split combine: adds up what comes')],
     },
   });
 }

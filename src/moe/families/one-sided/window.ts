@@ -32,9 +32,8 @@ import {
   sharing,
   sourceWeighs,
 } from '../../layer/index.js';
-import { maskedField } from '../common/masks.js';
 import { receivedSections, slotShape, unitsOfPart } from '../common/received.js';
-import { failureField, waitedField, waitersField } from '../common/waits.js';
+import { hostSections } from '../common/waits.js';
 import type { Weighing } from '../common/weigh.js';
 import type { CombineTuning, DispatchTuning } from './knobs.js';
 import { teamSize } from './team.js';
@@ -64,11 +63,7 @@ export function oneSidedWindow(shape: OneSidedShape) {
     combined: field('u32', [combine.blocks, ranks]),
     /** [rank]: the round whose slots that rank's experts have read. Used where combine pushes. */
     released: field('u32', [ranks]),
-    failure: failureField,
-    /** The ranks that rounds leave out. */
-    masked: maskedField(shape),
-    waited: waitedField(shape),
-    waiters: waitersField(shape),
+    ...hostSections(shape),
     /** [epoch & 1][source][token]: whether the slot holds a token, for a pushing combine; bit k: route k is here, where all routes return. */
     present: field('u32', [pushed ? 2 : 0, ...slotShape(shape)]),
     /** [epoch & 3][source]: how many tokens it brought, where there may be much to pass over. */

@@ -1,6 +1,6 @@
 /** The plan of a layer: its window, and the launches of its phases. */
 import { section } from '../../../lang/index.js';
-import { planOf, receiveWindow } from '../common/plan.js';
+import { launch, planOf, receiveWindow } from '../common/plan.js';
 import { weighLaunch } from '../common/weigh.js';
 import { memoized, type Plan, type PlanTarget, type TransportName } from '../family.js';
 import { combineRecvKernel } from './combine-recv.js';
@@ -13,39 +13,24 @@ import { type Transport, windows } from './transport.js';
 import { type PortableShape, roundWords } from './window.js';
 
 export function portablePlan(shape: PortableShape, { rank, transport }: PlanTarget): Plan {
-  const { layout, ...kernels } = kernelsOf({ shape, transport });
+  const { layout, sends, receives, weigh, returns, sums } = kernelsOf({ shape, transport });
   const window = receiveWindow(shape, layout, [...roundWords, 'waited']);
   const memory = {
     ...{ ...window, symmetric: transport === 'nvshmem' },
     unwritten: [...window.unwritten, section(layout, 'returned')],
   };
   const { dispatch, combine } = shape;
+  /** A block more than there is work for: the meeting's. */
+  const meeting = { ...combine, blocks: combine.blocks + 1 };
   return planOf({
     ...{ layer: shape, rank, memory, layout, rounds: 'finished' },
     phases: {
       dispatchSend: [
-        {
-          ...{ ...dispatch, kernel: kernels.dispatchSend },
-          summary: 'sends tokens to the ranks that own their experts, as messages',
-        },
+        launch(sends, dispatch, 'sends tokens to the ranks that own their experts, as messages'),
       ],
-      dispatchRecv: [
-        {
-          ...{ ...dispatchRecvSpread(shape), kernel: kernels.dispatchRecv },
-          summary: 'waits until all of a dispatch has come',
-        },
-      ],
-      combineSend: [
-        kernels.weigh,
-        { ...combine, kernel: kernels.combineSend, summary: 'sends partial rows home, as messages' },
-      ],
-      // A block more than there is work for: the meeting's.
-      combineRecv: [
-        {
-          ...{ ...combine, blocks: combine.blocks + 1, kernel: kernels.combineRecv },
-          summary: 'adds up partial rows as they come home',
-        },
-      ],
+      dispatchRecv: [launch(receives, dispatchRecvSpread(shape), 'waits until all of a dispatch has come')],
+      combineSend: [weigh, launch(returns, combine, 'sends partial rows home, as messages')],
+      combineRecv: [launch(sums, meeting, 'adds up partial rows as they come home')],
     },
   });
 }
@@ -58,10 +43,10 @@ const kernelsOf = memoized((of: { readonly shape: PortableShape; readonly transp
   const p = portableKit(shape, transports[of.transport]);
   return {
     layout: p.window,
-    dispatchSend: dispatchSendKernel(p),
-    dispatchRecv: dispatchRecvKernel(p),
+    sends: dispatchSendKernel(p),
+    receives: dispatchRecvKernel(p),
     weigh: weighLaunch('portable_weigh', shape, p.window),
-    combineSend: combineSendKernel(p),
-    combineRecv: combineRecvKernel(p),
+    returns: combineSendKernel(p),
+    sums: combineRecvKernel(p),
   };
 });

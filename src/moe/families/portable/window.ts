@@ -32,10 +32,9 @@
  */
 import { field, layout } from '../../../lang/index.js';
 import { formatOf, isMade, type Layer, outputRowBytes, sharing, stretchesOf } from '../../layer/index.js';
-import { maskedField } from '../common/masks.js';
 import { type Unit, unitBytes, unitOf, widestUnit } from '../common/parts.js';
 import { partialDtype, receivedSections, rowsOf, slotShape } from '../common/received.js';
-import { failureField, waitedField, waitersField } from '../common/waits.js';
+import { hostSections } from '../common/waits.js';
 import type { Weighing } from '../common/weigh.js';
 import type { PortableTuning } from './knobs.js';
 
@@ -61,11 +60,7 @@ export function portableWindow(shape: PortableShape) {
     handed: field('u64', [handedOn, parts]),
     /** [rank]: the round whose slots that rank has read. */
     released: field('u64', [ranks]),
-    failure: failureField,
-    /** The ranks that rounds leave out. */
-    masked: maskedField(shape),
-    waited: waitedField(shape),
-    waiters: waitersField(shape),
+    ...hostSections(shape),
     /** Rows that dispatch has rounded, and their scales, one section a payload. */
     roundedRows: shape.payloads.map(({ rowBytes }, p) => {
       const unit = unitOf(shape, p);
