@@ -16,7 +16,7 @@ const ceilings = {
   lang: 11_260,
   gpu: 21_400,
   net: 11_280,
-  moe: 19_620,
+  moe: 19_570,
   verify: 7_070,
   tools: 10_210,
   cli: 2_890,
@@ -35,7 +35,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_880 },
+  { name: 'src', files: sources('src'), ceiling: 84_840 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_870 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_910 },
 ];
