@@ -45,12 +45,16 @@ const arrived = (routes: RoutesOptions = {}) =>
   reference.dispatch(layer, makeSources(layer, layer.maxTokens, 3, routes), 1);
 
 /** Calls `body` with what rank 1 received, in the memory of a simulated GPU. */
-async function onGpu<T>(received: ReturnType<typeof arrived>, body: (of: Receiving) => Promise<T>) {
+async function onGpu<T>(
+  received: ReturnType<typeof arrived>,
+  body: (of: Receiving) => Promise<T>,
+  shape = layer,
+) {
   const [result] = await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
     const stream = device.createStream();
-    const placed = placeReceived(device, stream, layer, received);
+    const placed = placeReceived(device, stream, shape, received);
     await stream.synchronize();
-    return body({ world: { device, rank: 1 }, shape: layer, received: placed });
+    return body({ world: { device, rank: 1 }, shape, received: placed });
   });
   return result!;
 }
@@ -98,51 +102,34 @@ describe.each(['mma.sync', 'wgmma'] as const)('multiplied by %s', (instructions)
       makeSources(of, 70, 3, { router: { kind: 'zipf', exponent: 1 } }),
       1,
     );
-    const [actual] = await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
-      const stream = device.createStream();
-      const placed = placeReceived(device, stream, of, received);
-      await stream.synchronize();
-      return runMlp({ world: { device, rank: 1 }, shape: of, received: placed }, experts, {}, 2, {
-        instructions,
-      });
-    });
+    const actual = await onGpu(received, (on) => runMlp(on, experts, {}, 2, { instructions }), of);
     const capacity = of.ranks * of.maxTokens * of.topK;
-    expect(compareMlp(of, 1, received, experts, capacity, actual!)).toMatchObject({ different: 0 });
+    expect(compareMlp(of, 1, received, experts, capacity, actual)).toMatchObject({ different: 0 });
   });
 });
 
-test.each<[string, number, RoutesOptions, 'checked' | 'fast']>([
-  ['few rows an expert', 3, { holes: 0.3 }, 'checked'],
-  ['many', 12, {}, 'fast'],
-])(
-  'rows of e4m3 with scales give what the reference gives of them: %s',
-  async (_, maxTokens, routes, mode) => {
-    const of: Layer = {
-      ...shapeOfRounds({ ...shape, maxTokens, hidden: 256 }),
-      ...{ weights: true, counts: false },
-    };
-    const { layer, sources } = inE4m3(of, makeSources(of, maxTokens, 6, routes));
-    const wide = [4, 5, 6].map((seed) => makeMlp(256, inner, seed));
-    const received = reference.dispatch(layer, sources, 1);
-    // Checked: nothing races, and no row is read that no route needs.
-    const machine = SimMachine.create({ ranks: 1, mode, schedule: 'random' });
-    const [actual] = await World.local({ ranks: 1, device: 'sim', sim: machine }, async ({ device }) => {
-      const stream = device.createStream();
-      const placed = placeReceived(device, stream, layer, received);
-      await stream.synchronize();
-      return runMlp({ world: { device, rank: 1 }, shape: layer, received: placed }, wide, {}, 2);
-    });
-    expect(machine.findings.map(formatFinding)).toEqual([]);
-    const capacity = layer.ranks * maxTokens * layer.topK;
-    expect(compareMlp(layer, 1, received, wide, capacity, actual!)).toMatchObject({ different: 0 });
-    // Each scale counts: with one of them doubled the result is another.
-    const scales = received.payloads.scales!.slice();
-    const [slot] = [...received.experts.keys()].filter((i) => received.experts[i]! >= 0);
-    new Float32Array(scales.buffer)[2 * Math.floor(slot! / layer.topK) + 1]! *= 2;
-    const other = { ...received, payloads: { ...received.payloads, scales } };
-    expect(compareMlp(layer, 1, other, wide, capacity, actual!).different).toBeGreaterThan(0);
-  },
-);
+/** `heddle check mlp hopper` runs such experts under the race detector. */
+test.each<[string, number, RoutesOptions]>([
+  ['few rows an expert', 3, { holes: 0.3 }],
+  ['many', 12, {}],
+])('rows of e4m3 with scales give what the reference gives of them: %s', async (_, maxTokens, routes) => {
+  const of: Layer = {
+    ...shapeOfRounds({ ...shape, maxTokens, hidden: 256 }),
+    ...{ weights: true, counts: false },
+  };
+  const { layer, sources } = inE4m3(of, makeSources(of, maxTokens, 6, routes));
+  const wide = [4, 5, 6].map((seed) => makeMlp(256, inner, seed));
+  const received = reference.dispatch(layer, sources, 1);
+  const actual = await onGpu(received, (of) => runMlp(of, wide, {}, 2), layer);
+  const capacity = layer.ranks * maxTokens * layer.topK;
+  expect(compareMlp(layer, 1, received, wide, capacity, actual)).toMatchObject({ different: 0 });
+  // Each scale counts: with one of them doubled the result is another.
+  const scales = received.payloads.scales!.slice();
+  const [slot] = [...received.experts.keys()].filter((i) => received.experts[i]! >= 0);
+  new Float32Array(scales.buffer)[2 * Math.floor(slot! / layer.topK) + 1]! *= 2;
+  const other = { ...received, payloads: { ...received.payloads, scales } };
+  expect(compareMlp(layer, 1, other, wide, capacity, actual).different).toBeGreaterThan(0);
+});
 
 /** Of gpt-oss's kind: a tile of 192 columns fits, and stages are no multiple of those under way. */
 const packedKind = { activation: 'clamped-swiglu', biases: true } as const;
@@ -160,22 +147,10 @@ test.each<[string, number, number, number, RoutesOptions, number?]>([
       ofKind(makePackedMlp(hidden, inner, seed), { hidden, ...packedKind }, seed),
     );
     const received = reference.dispatch(of, makeSources(of, maxTokens, 6, routes), 1);
-    // Checked: nothing races, and nothing is read that nobody wrote.
-    const machine = SimMachine.create({
-      ranks: 1,
-      mode: maxTokens < 70 ? 'checked' : 'fast',
-      schedule: 'random',
-    });
-    const [actual] = await World.local({ ranks: 1, device: 'sim', sim: machine }, async ({ device }) => {
-      const stream = device.createStream();
-      const placed = placeReceived(device, stream, of, received);
-      await stream.synchronize();
-      const how = tokens === undefined ? {} : { tokens };
-      return runMlp({ world: { device, rank: 1 }, shape: of, received: placed }, packed, {}, 2, how);
-    });
-    expect(machine.findings.map(formatFinding)).toEqual([]);
+    const how = tokens === undefined ? {} : { tokens };
+    const actual = await onGpu(received, (on) => runMlp(on, packed, {}, 2, how), of);
     const compare = (others: readonly MlpMatrices[]) =>
-      compareMlp(of, 1, received, others, of.ranks * maxTokens * of.topK, actual!).different;
+      compareMlp(of, 1, received, others, of.ranks * maxTokens * of.topK, actual).different;
     expect(compare(packed)).toBe(0);
     // Each weight counts.
     for (const part of tokens === undefined ? (['gateUp', 'down'] as const) : [])
@@ -190,8 +165,8 @@ const skewed: RoutesOptions = { router: { kind: 'zipf', exponent: 1 } };
 test.each<[string, number, number, RoutesOptions, number?]>([
   ['few rows an expert', 12, 128, {}],
   ['many, and an expert with most of them, with biases', 70, 256, { ...skewed, holes: 0.2 }],
-  ['few where many could come', 70, 256, { ...skewed, holes: 0.9 }, 4],
-  ['many, where this rank brought few tokens', 70, 256, { router: { kind: 'one-rank', target: 1 } }, 4],
+  ['few where many could come', 70, 128, { ...skewed, holes: 0.9 }, 4],
+  ['many, where this rank brought few tokens', 70, 128, { router: { kind: 'one-rank', target: 1 } }, 4],
 ])(
   'weights of e4m3 give what the reference gives of them: %s',
   async (_, maxTokens, inner, routes, tokens) => {
@@ -206,19 +181,14 @@ test.each<[string, number, number, RoutesOptions, number?]>([
       ofKind(makeScaledMlp(hidden, inner, seed), { hidden, ...kind }, seed),
     );
     const received = reference.dispatch(layer, sources, 1);
-    const [actual] = await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
-      const stream = device.createStream();
-      const placed = placeReceived(device, stream, layer, received);
-      await stream.synchronize();
-      const how = tokens === undefined ? {} : { tokens };
-      return runMlp({ world: { device, rank: 1 }, shape: layer, received: placed }, scaled, {}, 2, how);
-    });
+    const how = tokens === undefined ? {} : { tokens };
+    const actual = await onGpu(received, (on) => runMlp(on, scaled, {}, 2, how), layer);
     const capacity = layer.ranks * maxTokens * layer.topK;
-    expect(compareMlp(layer, 1, received, scaled, capacity, actual!)).toMatchObject({ different: 0 });
+    expect(compareMlp(layer, 1, received, scaled, capacity, actual)).toMatchObject({ different: 0 });
     // Each scale of weights counts.
-    for (const part of ['gateUpScales', 'downScales'] as const) {
+    for (const part of maxTokens === 12 ? (['gateUpScales', 'downScales'] as const) : []) {
       const other = scaled.map((matrices) => ({ ...matrices, [part]: matrices[part].slice().fill(1, 0, 1) }));
-      expect(compareMlp(layer, 1, received, other, capacity, actual!).different).toBeGreaterThan(0);
+      expect(compareMlp(layer, 1, received, other, capacity, actual).different).toBeGreaterThan(0);
     }
   },
 );

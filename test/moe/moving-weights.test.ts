@@ -88,9 +88,9 @@ test.each([1, 2] as const)(
 );
 
 test('weights go between nodes by the network', needing('tcp;ofi_rxm'), async () => {
-  const { findings, different } = await moved(1, [after, last], null, 2);
+  const { findings, different } = await moved(1, [after], null, 2);
   expect(findings).toEqual([]);
-  expect(different).toEqual([0, 0, 0, 0, 0]);
+  expect(different).toEqual([0, 0, 0]);
 });
 
 test('a move between nodes that comes too early is found', needing('tcp;ofi_rxm'), async () => {
