@@ -115,9 +115,9 @@ test('a mutated kernel compiles to sound IR or gets a KernelError, and never any
     fc.property(fc.array(mutation, { minLength: 1, maxLength: 3 }), (edits) => {
       outcomes[compile(mutate(edits))]++;
     }),
-    { seed: 7, numRuns: 1000 },
+    { seed: 7, numRuns: 500 },
   );
   // The test is worth something only while many mutants still parse.
-  expect(outcomes.refused).toBeGreaterThan(500);
-  expect(outcomes.compiled).toBeGreaterThan(50);
+  expect(outcomes.refused).toBeGreaterThan(250);
+  expect(outcomes.compiled).toBeGreaterThan(25);
 });

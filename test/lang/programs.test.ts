@@ -23,7 +23,7 @@ test('random programs compute what BigInt and Math say', () => {
         floats: [...program.floats],
       });
     }),
-    { seed: 1, numRuns: 400 },
+    { seed: 1, numRuns: 200 },
   );
 });
 
@@ -38,7 +38,7 @@ test('what the compiler folds is what would have been computed', () => {
         floats: [...program.floats],
       });
     }),
-    { seed: 2, numRuns: 300 },
+    { seed: 2, numRuns: 150 },
   );
 });
 

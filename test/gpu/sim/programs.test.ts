@@ -12,7 +12,7 @@ it.each(['fast', 'checked'] as const)(
         const { text, out, floats } = program;
         expect(await execute(program, programKernel(program).ir(), mode), text).toEqual({ out, floats });
       }),
-      { seed: 3, numRuns: 150 },
+      { seed: 3, numRuns: 80 },
     );
   },
 );
@@ -20,7 +20,7 @@ it.each(['fast', 'checked'] as const)(
 it.each(['fast', 'checked'] as const)(
   'what is read narrower than a register is as wide as one (%s)',
   async (mode) => {
-    for (let seed = 0; seed < 60; seed++) {
+    for (let seed = 0; seed < 30; seed++) {
       const { module, memory, ...program } = narrowProgram(seed, 20);
       const { text, out, floats } = program;
       expect(await execute(program, module, mode, memory), text).toEqual({ out, floats });

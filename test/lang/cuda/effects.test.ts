@@ -229,7 +229,7 @@ const inputs = [5, 11] as const;
 const folder = temporaryFolder();
 
 test('printed programs do what their bodies do when they are called', needing('c++'), () => {
-  const programs = Array.from({ length: 100 }, (_, seed) => {
+  const programs = Array.from({ length: 60 }, (_, seed) => {
     const text = new Programs(seed).text();
     const body = bodyOf(text);
     const words = start();

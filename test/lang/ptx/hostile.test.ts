@@ -95,7 +95,7 @@ const drawn = fc.sample(
     minLength: 1,
     maxLength: 5,
   }),
-  { seed: 25, numRuns: 500 },
+  { seed: 25, numRuns: 250 },
 );
 
 const many = [[], ...drawn].map((edits) => {

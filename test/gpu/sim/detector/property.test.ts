@@ -365,11 +365,11 @@ describe('against the reference', () => {
         stale += both.stale;
       }),
       // For a longer hunt: HEDDLE_RUNS=20000 HEDDLE_SEED=… npx vitest run test/gpu/sim/detector/property
-      { seed: Number(process.env.HEDDLE_SEED ?? 20261120), numRuns: Number(process.env.HEDDLE_RUNS ?? 500) },
+      { seed: Number(process.env.HEDDLE_SEED ?? 20261120), numRuns: Number(process.env.HEDDLE_RUNS ?? 250) },
     );
     // Conflicts of both kinds between different threads, or the comparison says little.
-    expect(racing).toBeGreaterThan(1000);
-    expect(ordered).toBeGreaterThan(1000);
+    expect(racing).toBeGreaterThan(500);
+    expect(ordered).toBeGreaterThan(500);
     expect(stale).toBeGreaterThan(200);
   });
 });

@@ -10,7 +10,7 @@ import {
 import { litmusConfiguration } from './program.js';
 import { litmusTests } from './table.js';
 
-const silent = 400;
+const silent = 200;
 const enough = 200;
 /** Thousands of runs of one test may take that long on a busy machine. */
 const timeout = 120_000;

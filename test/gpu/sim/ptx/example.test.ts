@@ -39,7 +39,7 @@ describe('the all-reduce of examples/ptx', () => {
   }
 
   test('is clean, and each of its mutants is caught', needing('nvcc'), async () => {
-    const report = await check([subjectOf(compile('all-reduce'))], { seeds: 20, mutants: true });
+    const report = await check([subjectOf(compile('all-reduce'))], { seeds: 8, mutants: true });
     expect(report.findings.map(formatFinding)).toEqual([]);
     expect(report.mutants.survivors).toEqual([]);
     expect(report.mutants.total).toBeGreaterThan(5);
@@ -65,7 +65,7 @@ describe('the all-reduce of examples/ptx', () => {
       return { name: 'field', kernels: program.kernels, configurations: field(program) };
     };
     const lines = readFileSync(join(root, 'examples/ptx/field.cu'), 'utf8').split('\n');
-    const { causes } = await check([subject(compile('field'))], { seeds: 20 });
+    const { causes } = await check([subject(compile('field'))], { seeds: 8 });
     expect(causes).toHaveLength(8);
     for (const [i, cause] of causes.entries()) {
       const line = 1 + lines.findIndex((text) => text.endsWith(`// ${i + 1}`));
@@ -76,7 +76,7 @@ describe('the all-reduce of examples/ptx', () => {
     expect(
       causes.filter(({ mend }) => mend === null).map(({ findings: [one] }) => one!.configuration),
     ).toEqual(['prefetch', 'regroup', 'meet']);
-    const mended = await check([subject(compile('field', '-DMENDED'))], { seeds: 20 });
+    const mended = await check([subject(compile('field', '-DMENDED'))], { seeds: 8 });
     expect(mended.findings.map(formatFinding)).toEqual([]);
   });
 
