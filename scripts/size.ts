@@ -37,10 +37,10 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 84_840 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_870 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_910 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_770 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 35_220 },
+  ...{ name: 'docs and README', ceiling: 35_100 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
