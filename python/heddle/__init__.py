@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._check import Window, check
 from ._shape import Shape
-from .errors import ArgumentError, HeddleError, RankLostError, UnavailableError
+from .errors import ArgumentError, DisposedError, HeddleError, RankLostError, UnavailableError
 
 if TYPE_CHECKING:
     from .buffers import Buffers
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentError",
     "Buffers",
+    "DisposedError",
     "ExpertParallel",
     "Experts",
     "HeddleError",

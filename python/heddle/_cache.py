@@ -29,8 +29,12 @@ def compiled(shape: Shape, quiet: bool = False) -> Path:
     file = folder() / f"{shape.key}.heddle"
     if file.exists():
         return file
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with open(file.with_suffix(".lock"), "w") as lock:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        opened = open(file.with_suffix(".lock"), "w")
+    except OSError as error:
+        raise UnavailableError(f"shapes cannot be kept: {error}", "Set HEDDLE_SHAPES to a folder that can be written") from None
+    with opened as lock:
         # Whoever comes later waits here, and finds the file. A lock ends with its process.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not file.exists():

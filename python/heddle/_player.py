@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from .errors import HeddleError, RankLostError
+from .errors import DisposedError, HeddleError, RankLostError
 
 _Allocate = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t)
 _Gather = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -106,30 +106,35 @@ class Player:
 
     def address(self, memory: int) -> int:
         """Where a memory of the description lies on the GPU."""
-        return int(self._library.heddle_player_address(self._handle, memory))
+        return int(self._library.heddle_player_address(self._open(), memory))
 
     @property
     def wire(self) -> int:
         """The descriptor of the memory that networks reach, which the player closes."""
-        return int(self._library.heddle_player_wire(self._handle))
+        return int(self._library.heddle_player_wire(self._open()))
 
     def run(self, stages: Tuple[int, int], values: Any, stream: int) -> None:
         """Enqueues stages, from the first to the last. `values` is an array of 64-bit words, in the order of the arguments."""
-        wrong = self._run(self._handle, stages[0], stages[1], values, stream)
+        wrong = self._run(self._open(), stages[0], stages[1], values, stream)
         if wrong is not None:
             _require(wrong, "HEDDLE_ARGUMENT")
 
     def mask(self, words: List[int]) -> None:
         """Has rounds leave out ranks, a bit for each, and windows be as before the first round. No rank has a round under way."""
-        _require(self._library.heddle_player_mask(self._handle, (ctypes.c_uint32 * 4)(*words)), "HEDDLE_ARGUMENT")
+        _require(self._library.heddle_player_mask(self._open(), (ctypes.c_uint32 * 4)(*words)), "HEDDLE_ARGUMENT")
 
     def check(self) -> None:
         """Raises RankLostError where a wait gave up. It waits for no round."""
         lost = _Lost()
-        wrong: Optional[bytes] = self._library.heddle_player_failure(self._handle, ctypes.byref(lost))
+        wrong: Optional[bytes] = self._library.heddle_player_failure(self._open(), ctypes.byref(lost))
         if wrong is not None and lost.rank >= 0:
             raise RankLostError(wrong.decode(), lost.rank, lost.round)
         _require(wrong, "HEDDLE_CUDA")
+
+    def _open(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise DisposedError("this Buffers")
+        return self._handle
 
     def destroy(self) -> None:
         """Waits for what was enqueued, and frees all. No rank may still use it."""

@@ -3,7 +3,9 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, get_args
+
+from .errors import ArgumentError
 
 #: The version of the package. `npm run wheel` writes the one of Heddle's JavaScript here.
 VERSION = "0"
@@ -64,6 +66,17 @@ class Shape:
     arch: str = "sm_90a"
     #: Multiprocessors of the GPU.
     multiprocessors: int = 132
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, kinds = getattr(self, field.name), get_args(field.type) or (field.type,)
+            if type(value) not in kinds:
+                names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+                raise ArgumentError(field.name, repr(value), f"of type {names}")
+        if self.inner is not None and self.sort is not None:
+            raise ArgumentError("sort", self.sort, "left out with inner, whose experts find their rows themselves")
+        if self.inner is not None and self.weights == "e4m3" and self.dispatch != "fp8":
+            raise ArgumentError("dispatch", self.dispatch, "fp8, which weights of e4m3 take")
 
     @property
     def key(self) -> str:

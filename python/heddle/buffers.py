@@ -1,7 +1,7 @@
 """Buffers: the windows, memory and kernels that all layers of a model share on a rank."""
 
 import ctypes
-from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Set, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -40,7 +40,7 @@ class Buffers:
         self,
         group: Optional[dist.ProcessGroup] = None,
         *,
-        device: Optional[torch.device] = None,
+        device: Union[torch.device, str, None] = None,
         wait_ms: int = 10_000,
         gradients: bool = False,
         **options: Any,
@@ -48,10 +48,12 @@ class Buffers:
         alone = group is None and not dist.is_initialized()
         self.rank = 0 if alone else dist.get_rank(group)
         self.ranks = 1 if alone else dist.get_world_size(group)
-        self.device = torch.device("cuda") if device is None else device
+        if type(wait_ms) is not int or not 1 <= wait_ms <= 4_000_000:
+            raise ArgumentError("wait_ms", wait_ms, "an integer from 1 to 4000000")
+        self.device = torch.device("cuda" if device is None else device)
         if self.device.type == "cuda" and self.device.index is None:
             self.device = torch.device("cuda", torch.cuda.current_device())
-        self.shape = Shape(**{**_here(self.device), "ranks": self.ranks, **options})
+        self.shape = Shape(ranks=self.ranks, **{**_here(self.device), **options})
         if self.shape.nodes > 1 and self.shape.masks:
             raise ArgumentError("masks", True, "left out between nodes: Python’s proxies leave no rank out")
 
@@ -67,8 +69,8 @@ class Buffers:
         file, error = None, ""
         try:
             file = _cache.compiled(self.shape)
-        except HeddleError as failure:
-            error = f"{failure.code} {failure}"
+        except Exception as failure:
+            error = f"{getattr(failure, 'code', 'HEDDLE_UNAVAILABLE')} {failure}"
         for rank, said in enumerate(all_gather(error.encode())):
             if said:
                 code, _, message = said.decode().partition(" ")

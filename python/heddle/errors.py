@@ -17,6 +17,13 @@ class ArgumentError(HeddleError):
         self.argument = argument
 
 
+class DisposedError(HeddleError):
+    """What was used has been destroyed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__("HEDDLE_DISPOSED", f"{what} was disposed; create a new one")
+
+
 class UnavailableError(HeddleError):
     """Something that this machine lacks, with its remedy."""
 

@@ -20,7 +20,16 @@ class ExpertParallel:
     without tokens too. Work is enqueued on torch's current stream, and may be captured as a CUDA graph.
     """
 
+    #: The option of its Buffers that says what experts take; None where they take slots.
+    _made_with: Optional[str] = None
+
     def __init__(self, buffers: Buffers, places: Optional[Sequence[int]] = None) -> None:
+        if not isinstance(buffers, Buffers):
+            raise ArgumentError("buffers", type(buffers).__name__, "heddle.Buffers")
+        for option in ("inner", "sort"):
+            if (getattr(buffers.shape, option) is not None) != (option == self._made_with):
+                was, must = ("without", "with") if option == self._made_with else ("with", "without")
+                raise ArgumentError("buffers", f"made {was} {option}", f"made {must} {option}, for this layer")
         self.buffers = buffers
         self._values = (ctypes.c_uint64 * buffers._arguments)()
         self._held: Tuple[torch.Tensor, ...] = ()
@@ -106,7 +115,7 @@ class ExpertParallel:
         """Notes what a round brings; returns how many tokens."""
         buffers = self.buffers
         shape, device = buffers.shape, buffers.device
-        tokens = x.shape[0]
+        tokens = len(x) if isinstance(x, torch.Tensor) and x.dim() > 0 else 0
         if tokens > shape.max_tokens:
             raise ArgumentError("x", f"{tokens} tokens", f"at most max_tokens, {shape.max_tokens}")
         require_tensor("x", x, dtypes[shape.dtype], (tokens, shape.hidden), device)
@@ -141,10 +150,7 @@ class SortedRows(ExpertParallel):
     `planned['made']` of the same shape; combine weights and adds them up.
     """
 
-    def __init__(self, buffers: Buffers, places: Optional[Sequence[int]] = None) -> None:
-        super().__init__(buffers, places)
-        if buffers.shape.sort is None:
-            raise ArgumentError("buffers", "made without sort", "made with sort='masked' or 'contiguous'")
+    _made_with = "sort"
 
     def dispatch(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor) -> Dict[str, torch.Tensor]:
         """As that of ExpertParallel, and sorts what has arrived. Returns `buffers.planned`."""
@@ -184,6 +190,8 @@ class Experts(ExpertParallel):
     and [local experts, inner / 32, hidden]. Biases are bf16, [local experts, 2 · inner] and [local experts, hidden].
     """
 
+    _made_with = "inner"
+
     def __init__(
         self,
         buffers: Buffers,
@@ -197,8 +205,6 @@ class Experts(ExpertParallel):
         places: Optional[Sequence[int]] = None,
     ) -> None:
         super().__init__(buffers, places)
-        if buffers.shape.inner is None:
-            raise ArgumentError("buffers", "made without inner", "made with inner, so that experts are compiled")
         given: Dict[str, Any] = {
             "gateUp": ("gate_up", gate_up),
             "down": ("down", down),
@@ -223,9 +229,10 @@ class Experts(ExpertParallel):
     def __call__(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor) -> torch.Tensor:
         """Σ weight · expert(x) over each token's experts, wherever they live: [tokens, hidden]. Every rank calls it, with or without tokens.
 
-        torch.compile goes through it.
+        torch.compile goes through it. It has no gradient: backward says so.
         """
-        if torch.compiler.is_compiling():
+        trained = torch.is_grad_enabled() and any(getattr(of, "requires_grad", False) for of in (x, topk_weights))
+        if trained or torch.compiler.is_compiling():
             return torch.ops.heddle.layer(x, topk_ids, topk_weights, self._handle)  # type: ignore[no-any-return]
         return self.forward(x, topk_ids, topk_weights)
 

@@ -40,9 +40,18 @@ x, ids, weights = brought(3)
 print(refused(first.dispatch, x.float(), ids, weights))
 print(refused(first.dispatch, x, ids.long(), weights))
 print(refused(first.dispatch, x, ids, weights[:, :1]))
+print(refused(first.dispatch, [x], ids, weights))
 print(refused(heddle.Experts, buffers, x, x))
+print(refused(heddle.ExpertParallel, None))
 buffers.check()
 buffers.destroy()
+buffers.destroy()
+print(refused(first.dispatch, x, ids, weights))
+print(refused(buffers.check))
+print(refused(heddle.Buffers, **options, wait_ms=0))
+print(refused(heddle.Buffers, **options, dtype=torch.bfloat16))
+print(refused(heddle.Buffers, **options, inner=64, sort="masked"))
+print(refused(heddle.Buffers, **options, inner=128, weights="e4m3"))
 
 buffers = heddle.Buffers(**options)
 print(refused(buffers.mask, []))
@@ -83,6 +92,14 @@ for layer in layers:
     assert layer(*brought(5)).shape == (5, 128)
 print(refused(heddle.Experts, buffers, gate_up, down.transpose(1, 2)))
 print(refused(heddle.Experts, buffers, gate_up, down, down_bias=down))
+print(refused(heddle.ExpertParallel, buffers))
+# Experts of Heddle's have no gradient, which is said, not lost.
+x, ids, weights = brought(5)
+try:
+    layers[0](x.requires_grad_(), ids, weights).sum().backward()
+except RuntimeError as error:
+    print(str(error).partition(".")[0])
+x, ids, weights = brought(5)
 # A compiled model calls the same, as one graph, and its shapes are known ahead.
 model = torch.compile(lambda *brought: layers[1](*brought) + 1, fullgraph=True, backend="aot_eager")
 assert model(*brought(4)).shape == (4, 128)

@@ -252,6 +252,12 @@ describe('the cache of shapes', needing('python3'), () => {
     rmSync(join(shapes, files[0]!));
   });
 
+  test('says where shapes cannot be kept', async () => {
+    const { status, said } = await compile({ HEDDLE_SHAPES: join(root, 'package.json', 'shapes') });
+    expect(said).toMatch(/^heddle: shapes cannot be kept: .* Set HEDDLE_SHAPES to a folder/);
+    expect(status).toBe(1);
+  });
+
   test('says what Heddle said, and keeps nothing, where a shape cannot be compiled', async () => {
     const error = `{"error": {"code": "HEDDLE_ARGUMENT", "message": "hidden is odd"}}`;
     const { status, said } = await compile({ HEDDLE_NODE: node(`echo '${error}'\nexit 2`) });
@@ -311,11 +317,21 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
       'HEDDLE_ARGUMENT: x is torch.float32 [3, 128] on cpu; it must be torch.bfloat16 [3, 128] on cpu, contiguous',
       'HEDDLE_ARGUMENT: topk_ids is torch.int64 [3, 2] on cpu; it must be torch.int32 [3, 2] on cpu, contiguous',
       'HEDDLE_ARGUMENT: topk_weights is torch.float32 [3, 1] on cpu, with gaps; it must be torch.float32 [3, 2] on cpu, contiguous',
-      'HEDDLE_ARGUMENT: buffers is made without inner; it must be made with inner, so that experts are compiled',
+      'HEDDLE_ARGUMENT: x is list; it must be a torch.Tensor',
+      'HEDDLE_ARGUMENT: buffers is made without inner; it must be made with inner, for this layer',
+      'HEDDLE_ARGUMENT: buffers is NoneType; it must be heddle.Buffers',
+      'HEDDLE_DISPOSED: this Buffers was disposed; create a new one',
+      'HEDDLE_DISPOSED: this Buffers was disposed; create a new one',
+      'HEDDLE_ARGUMENT: wait_ms is 0; it must be an integer from 1 to 4000000',
+      'HEDDLE_ARGUMENT: dtype is torch.bfloat16; it must be of type str',
+      'HEDDLE_ARGUMENT: sort is masked; it must be left out with inner, whose experts find their rows themselves',
+      'HEDDLE_ARGUMENT: dispatch is same; it must be fp8, which weights of e4m3 take',
       'HEDDLE_ARGUMENT: masks is False; it must be given when the Buffers are made',
       'HEDDLE_ARGUMENT: gradients is False; it must be True, for Buffers through which a router is trained',
       'HEDDLE_ARGUMENT: down is torch.bfloat16 [4, 64, 128] on cpu, with gaps; it must be torch.bfloat16 [4, 128, 64] on cpu, contiguous',
       'HEDDLE_ARGUMENT: down_bias is given; it must be left out, as the Buffers are made',
+      'HEDDLE_ARGUMENT: buffers is made with inner; it must be made without inner, for this layer',
+      'Trying to backward through heddle',
       'HEDDLE_ARGUMENT: places is [0, 1, 2, 3]; it must be 6 experts, of −1 to 3',
       'HEDDLE_ARGUMENT: places is None; it must be given, as the Buffers’ places are',
       'HEDDLE_ARGUMENT: ranks is [0]; it must be some of 0 to 0, and not this one, 0',
@@ -324,11 +340,12 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
     // A round for dispatch, one for combine, and one for the gradient of each.
     const rounded = [trained, trained, trained, trained];
     const first = placed.launches.filter(({ phase }) => phase === 'dispatchSend');
-    const all = [split, split, ...rounded, sorted, whole, whole, whole, { launches: first }, placed];
+    const wholes = [whole, whole, whole, whole];
+    const all = [split, split, ...rounded, sorted, ...wholes, { launches: first }, placed];
     const launched = all.flatMap(({ launches }) => launches.map(({ kernel }) => kernel));
     expect(launches.map(({ kernel }) => kernel.replace(/_kernel$/, ''))).toEqual(launched);
     // The weights of each layer are its own.
-    const [one, other, compiled] = launches.filter(({ kernel }) => kernel.includes('gate_up'));
+    const [one, other, , compiled] = launches.filter(({ kernel }) => kernel.includes('gate_up'));
     expect(one!.parameters.equals(other!.parameters)).toBe(false);
     expect(compiled!.parameters).toHaveLength(other!.parameters.length);
   });

@@ -25,4 +25,4 @@ export {
   slotsOf,
 } from './kernels/shape.js';
 export { mlpParts } from './mlp.js';
-export { mlpUnit } from './products.js';
+export { mlpUnit, requireUnits } from './products.js';

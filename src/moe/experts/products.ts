@@ -52,6 +52,17 @@ export const mlpShapeOf = (
 /** `hidden` and `inner` are multiples of this: a tile of the kernels takes so many elements. */
 export const mlpUnit = 64;
 
+/** Requires sizes that kernels for weights of a type take. */
+export function requireUnits(
+  weights: Dtype,
+  sizes: { readonly hidden: number; readonly inner: number },
+): void {
+  const unit = weights === 'e4m3' ? scaleBlock : mlpUnit;
+  for (const [name, length] of Object.entries(sizes))
+    if (length === 0 || length % unit !== 0)
+      throw new ArgumentError(name, length, `a multiple of ${unit}, what a tile of the kernels takes`);
+}
+
 /**
  * Requires weights of so many experts (null: of the one that takes all rows); returns `inner`, which is that of `gateUp` unless it
  * is given. `within` is what an error writes before the name.
@@ -75,10 +86,7 @@ export function requireWeights(
   const why = given === undefined ? `because of ${2 * inner} rows of gateUp` : '';
   requireVectors(`${within}down`, down, [gateUp.dtype], [...lead, hidden, stored(inner)], why);
   const scaled = gateUp.dtype === 'e4m3';
-  const unit = scaled ? scaleBlock : mlpUnit;
-  for (const [name, length] of Object.entries({ hidden, inner }))
-    if (length === 0 || length % unit !== 0)
-      throw new ArgumentError(name, length, `a multiple of ${unit}, what a tile of the kernels takes`);
+  requireUnits(gateUp.dtype, { hidden, inner });
   for (const [name, scales, rows, columns] of [
     ['gateUpScales', gateUpScales, 2 * inner, hidden],
     ['downScales', downScales, hidden, inner],

@@ -1,7 +1,7 @@
 /** What a round launches: Heddle's own classes make it on a recording device. */
 import { isDeepStrictEqual } from 'node:util';
 import { ArgumentError } from '../../base/errors.js';
-import { fewTokens } from '../../moe/experts/index.js';
+import { fewTokens, requireUnits } from '../../moe/experts/index.js';
 import {
   loadStep,
   type Plan,
@@ -303,6 +303,7 @@ function weightsOf(
   });
   // As MlpWeights has them.
   const [stored, half] = weights === 'mxfp4' ? (['u8', 2] as const) : ([weights, 1] as const);
+  requireUnits(stored, { hidden, inner });
   const scales = (name: string, rows: number, columns: number): PlannedWeights[] =>
     weights === 'bf16'
       ? []

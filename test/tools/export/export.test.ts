@@ -188,6 +188,20 @@ async function sameRounds(
 }
 
 test.each([
+  ['mxfp4', { hidden: 64, inner: 33 }, 'inner is 33; it must be a multiple of 64'],
+  ['e4m3', { hidden: 192, inner: 128 }, 'hidden is 192; it must be a multiple of 128'],
+] as const)(
+  'experts of %s in sizes of which their kernels are none are refused',
+  async (weights, of, wrong) => {
+    const family = familyNamed('one-sided');
+    const given = { ranks: 2, tokens: 5, experts: 4, topk: 2, hidden: of.hidden };
+    const asked = familyShape(family, given, { split: false, sms: null });
+    const experts = { inner: of.inner, weights, activation: 'swiglu', biases: false } as const;
+    await expect(exportPlan(family, asked, '0.0.0', { experts })).rejects.toThrow(wrong);
+  },
+);
+
+test.each([
   ['bf16', 'experts'],
   ['bf16', 'plan'],
   ['mxfp4', 'plan'],
