@@ -16,7 +16,7 @@ const ceilings = {
   lang: 11_260,
   gpu: 21_400,
   net: 11_280,
-  moe: 19_570,
+  moe: 19_580,
   verify: 7_070,
   tools: 10_210,
   cli: 2_890,
@@ -36,8 +36,8 @@ const parts: readonly Part[] = [
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
   { name: 'src', files: sources('src'), ceiling: 84_840 },
-  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_870 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_770 },
+  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_910 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_800 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 35_100 },
