@@ -37,10 +37,10 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 84_840 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_910 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_800 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_790 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 35_100 },
+  ...{ name: 'docs and README', ceiling: 35_090 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
