@@ -1,5 +1,5 @@
-/** `heddle bench`, and the benchmarks of parts of a layer: `heddle bench gemm`, `layer`, `model`. */
-import { onlyGiven } from '../base/errors.js';
+/** `heddle bench`, of a layer's rounds or of kernels of one's own, and the benchmarks of parts of a layer: `heddle bench gemm`, `layer`, `model`. */
+import { ArgumentError, onlyGiven } from '../base/errors.js';
 import { families, transports } from '../moe/families/index.js';
 import { weightsTypes } from '../moe/index.js';
 import {
@@ -7,10 +7,12 @@ import {
   gemmBench,
   layerBench,
   modelBench,
+  ownBench,
   type RoundsPlan,
   roundBench,
   sweep,
 } from '../tools/bench/index.js';
+import { loadOwnModule, type TimedConfiguration } from '../verify/check/index.js';
 import { htmlReport } from './bench-page.js';
 import { type Command, Option } from './commander.js';
 import {
@@ -20,6 +22,7 @@ import {
   dtypeOption,
   elements,
   experts,
+  isModule,
   listOfTokens,
   multiprocessors,
   numberIn,
@@ -126,15 +129,21 @@ const addRound = (bench: Command) =>
   described(bench, {
     ...{ of: 'the layer of a model, or custom', profiles: ['custom'], needs: 'GPUs', iterations: 30 },
     simulated: 'for bytes and steps only',
-    help: 'Times are medians, over the iterations of a CUDA graph, of the slowest rank (docs/benchmarks.md).',
+    help: `Times are medians, over the iterations of a CUDA graph, of the slowest rank (docs/benchmarks.md).
+
+Of a module only --configuration, --device, --iterations, --json, --trace and --output-file matter. The program of the configuration runs first,
+and fails if its results are wrong; then the rounds that it returns are timed, 20 back to back in an iteration.`,
     examples: [
       '',
       '--tokens 1,128,4096 --dtype fp8 --kernel-breakdown --report bench.html',
       '--device sim --ep 2 --tokens 4',
       '--device sim --ep 2 --tokens 4 --skew 1 --places 288',
       '--device sim --ep 4 --nodes 2 --tokens 4',
+      "./mine.ts --configuration 'ring of 2' --json",
     ],
   })
+    .argument('[module]', 'kernels of one’s own, whose configuration returns a round to be timed: ./mine.ts')
+    .option('--configuration <name>', 'of the module (default: the first that heddle check --list shows)')
     .option('--hidden <n>', 'elements of a row; overrides the profile', elements)
     .option('--experts <n>', 'experts of all ranks together; overrides the profile', experts)
     .option('--top-k <n>', 'experts that a token goes to; overrides the profile', routes)
@@ -183,7 +192,11 @@ const addRound = (bench: Command) =>
     .option('--late', 'also how long ranks wait for each other, and for whom most')
     .option('--output-file <file.json>', 'write all results, after every line')
     .option('--report <file.html>', 'write a page with charts')
-    .action((flags) => {
+    .action(async (module, flags) => {
+      if (module !== undefined) {
+        const configuration = await timedConfiguration(module, flags.configuration);
+        return showBench(ownBench, { configuration, ...measuring(flags, 30) }, flags);
+      }
       const { profile, hidden, experts, topK, ep, replicas, dtype, combineDtype, skew, seed } = flags;
       const { nodes, world, nccl, family, transport, split, sms, places, begin = replicas } = flags;
       const end = flags.end ?? Math.max(begin, usual(flags, 4096, 8));
@@ -203,6 +216,21 @@ const addRound = (bench: Command) =>
         page: htmlReport,
       });
     });
+
+async function timedConfiguration(module: string, name?: string): Promise<TimedConfiguration> {
+  if (!isModule(module)) throw new ArgumentError('module', module, 'a file: ./mine.ts');
+  const { configurations } = (await loadOwnModule(module)).subject;
+  const timed = configurations.filter((one): one is TimedConfiguration => 'program' in one);
+  const found = timed.find((one) => name === undefined || one.name === name);
+  if (found !== undefined) return found;
+  if (name === undefined)
+    throw new ArgumentError(
+      'module',
+      module,
+      "one that exports what configuration of 'heddle/check' makes; hosts of PTX run on the simulated machine alone",
+    );
+  throw new ArgumentError('configuration', name, `one of ${timed.map((one) => one.name).join(', ')}`);
+}
 
 const addGemm = (bench: Command) =>
   described(

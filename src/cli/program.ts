@@ -83,12 +83,13 @@ function commandIn(args: readonly string[]): string | undefined {
   return first === 'help' ? second : first;
 }
 
-/** A word behind a command that has commands of its own is one of these; commander would count it as an argument too many. */
+/** A word behind a command that has commands of its own is one of these, or a module that it takes; commander would count it as an argument too many. */
 function requireSubcommand(program: Command, [name, word]: readonly string[]): void {
   const { commands: known } = program.commands.find((command) => command.name() === name) ?? { commands: [] };
   if (known.length === 0 || word === undefined || word.startsWith('-')) return;
   const names = [...known.map((command) => command.name()), 'help'];
-  if (!names.includes(word))
+  const takesModule = name === 'bench' && /[/\\.]/.test(word);
+  if (!names.includes(word) && !takesModule)
     throw new ArgumentError(`command of ${name}`, word, `one of ${names.join(', ')}`);
 }
 

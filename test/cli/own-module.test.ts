@@ -27,8 +27,14 @@ export const mail = layout('mail', { here: field('u32', 1), word: field('u32', 3
   );
   write('mine.ts', mine('sys'));
   write('wrong.ts', mine('gpu'));
+  write('timed.ts', `${mine('sys')}export const timed = ${timed};\n`);
   write('nothing.ts', 'export const answer: number = 42;\n');
 });
+
+const timed = `configuration('a copy', { ranks: 2 }, async ({ device, rank }) => {
+  const [from, to] = [device.allocate(1024, 'from'), device.allocate(1024, 'to')];
+  return { enqueue: (stream) => stream.copy(to.address, from.address, 1024), bytes: 1024 << rank };
+})`;
 
 const mine = (scope: string): string => `import { kernel, peers, pointer } from ${door('lang')};
 import { configuration, WrongResult } from ${door('verify/check')};
@@ -289,6 +295,36 @@ test('the module that the documentation shows has no finding', async () => {
   const { status, stdout } = await run('check', write('shown.ts', text), '--seeds', '40');
   expect(stdout).toMatch(/40 schedules: no finding\n/);
   expect(status).toBe(0);
+});
+
+describe('heddle bench', () => {
+  test('times the round that a configuration returns, on all its ranks', async () => {
+    const path = join(folder, 'timed.ts');
+    const { status, stdout } = await run(
+      ...['bench', path, '--device', 'sim', '--configuration', 'a copy', '--json'],
+    );
+    expect(status).toBe(0);
+    const report = JSON.parse(stdout);
+    expect(report).toMatchObject({ unit: 'steps', configuration: 'a copy', ranks: 2, iterations: 1 });
+    expect(report.points).toMatchObject([{ bytes: 2048, time: { count: 1 } }]);
+    expect(report.points[0].time.median).toBeGreaterThan(0);
+    const shown = await run('bench', path, '--device', 'sim', '--configuration', 'a copy');
+    expect(shown.stdout).toMatch(/^a copy: 2 ranks, 2 rounds back to back\n.*steps.*\n\n +a round steps/);
+  });
+
+  test.each([
+    [[], 'wrong.ts', /--configuration is "a letter among 2"; it must be one whose program returns a round/],
+    [
+      ['--configuration', 'b'],
+      'timed.ts',
+      /--configuration is "b"; it must be one of a copy, a letter among 2/,
+    ],
+    [[], 'nothing.ts', /it must be a module that exports kernels/],
+  ])('%j says what %s lacks', async (more, name, message) => {
+    const { status, stdout } = await run('bench', join(folder, name), '--device', 'sim', '--json', ...more);
+    expect(status).toBe(2);
+    expect(JSON.parse(stdout).error.message).toMatch(message);
+  });
 });
 
 describe('heddle emit', () => {

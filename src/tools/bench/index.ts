@@ -4,6 +4,7 @@ export * from './gemm.js';
 export * from './layer.js';
 export { modelBench } from './model.js';
 export { ncclCandidates, ncclVersion } from './nccl-library.js';
+export { ownBench } from './own.js';
 export type { BenchReport, Point, RoundsPlan } from './program.js';
 export { roundBench } from './rounds.js';
 export * from './rows.js';

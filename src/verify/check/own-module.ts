@@ -10,6 +10,7 @@ import {
   requireFunction,
   requireObject,
 } from '../../base/errors.js';
+import type { Stream } from '../../gpu/index.js';
 import { SimMachine } from '../../gpu/sim/index.js';
 import type { Kernel } from '../../lang/index.js';
 import { World } from '../../net/world/index.js';
@@ -18,17 +19,30 @@ import { type CheckConfiguration, type CheckSubject, requireConfiguration } from
 /** The simulated machine that a program of one's own runs on. */
 export type OwnMachine = Pick<CheckConfiguration, 'ranks' | 'residentBlocks'>;
 
+/** The round that `heddle bench ./mine.ts` times: all ranks enqueue it equally often, on streams that it names. */
+export interface TimedRound {
+  enqueue(stream: Stream): void;
+  /** Bytes that this rank moves in it, to be shown as GB/s. */
+  readonly bytes?: number;
+}
+
+/** A configuration that runs on GPUs as well. */
+export type TimedConfiguration = CheckConfiguration & {
+  program(world: World): Promise<TimedRound> | Promise<void>;
+};
+
 /**
  * A way to run kernels of one's own: `program` is that of every rank. It runs several rounds back to back, and throws
- * `WrongResult` where what comes out is not what it should be. `heddle check` runs what a module exports of these.
+ * `WrongResult` where what comes out is not what it should be. `heddle check` runs what a module exports of these, and `heddle bench`
+ * times the `TimedRound` that the program of one returns.
  */
 export function configuration(
   name: string,
   machine: OwnMachine,
-  program: (world: World) => Promise<unknown>,
-): CheckConfiguration {
+  program: (world: World) => Promise<TimedRound> | Promise<void>,
+): TimedConfiguration {
   requireFunction('program', program);
-  return programOfRanks(name, machine, program);
+  return { ...programOfRanks(name, machine, program), program };
 }
 
 /** A configuration whose every rank runs `program`. */

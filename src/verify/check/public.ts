@@ -10,6 +10,6 @@ export {
   struct,
 } from './elements.js';
 export { type Elements, everyRank, type ParameterValue, type RankHost } from './every-rank.js';
-export { configuration, type OwnMachine } from './own-module.js';
+export { configuration, type OwnMachine, type TimedConfiguration, type TimedRound } from './own-module.js';
 export type { PtxHost } from './ptx-subject.js';
 export { type CheckConfiguration, WrongResult } from './subject.js';
