@@ -17,9 +17,9 @@ const ceilings = {
   gpu: 21_400,
   net: 11_280,
   moe: 19_580,
-  verify: 7_070,
-  tools: 10_210,
-  cli: 2_890,
+  verify: 7_080,
+  tools: 10_280,
+  cli: 2_920,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_840 },
+  { name: 'src', files: sources('src'), ceiling: 84_960 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_910 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_790 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_820 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 35_090 },
+  ...{ name: 'docs and README', ceiling: 35_230 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
