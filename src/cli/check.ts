@@ -70,9 +70,10 @@ const define = (command: Command) =>
     )
     .option(
       '--seeds <n>',
-      'schedules a configuration (default: as many as make about 800 in all, at least two)',
+      'schedules a configuration (default: as many as make about 800 in all, at least two); or --schedules',
       count,
     )
+    .addOption(new Option('--schedules <n>', 'the same').argParser(count).conflicts('seeds').hideHelp())
     .option(
       '--mutants',
       'also weaken or remove each synchronising operation, one at a time: each must be caught',
@@ -86,7 +87,7 @@ const define = (command: Command) =>
       new Option(
         '--list',
         'run nothing; list the kernels, and the configurations of those that are named',
-      ).conflicts(['replay', 'trace', 'seeds', 'mutants', 'workers']),
+      ).conflicts(['replay', 'trace', 'seeds', 'schedules', 'mutants', 'workers']),
     )
     .option(
       '--workers <n>',
@@ -169,13 +170,14 @@ export const register = (command: Command) =>
         process.stdout.write(listSubjects(subjects, kernels, options.json === true));
         return;
       }
+      const seeds = options.seeds ?? options.schedules ?? (program === null ? undefined : programSchedules);
       const workers = options.workers ?? Math.min(mostWorkers, availableParallelism());
       optimize(optimized.inChecks);
       const { text, clean } = await runCheck(subjects, kernels, {
         ...options,
         // Exports of a file contain functions, which cannot be sent to other threads.
         workers: options.ptx === undefined && own === null && program === null ? workers : 1,
-        ...(program !== null && { seeds: options.seeds ?? programSchedules }),
+        ...onlyGiven({ seeds }),
       });
       process.stdout.write(text);
       process.exitCode = clean ? 0 : 1;

@@ -1,5 +1,5 @@
 import { resolve } from 'node:path';
-import { onlyGiven } from '../base/errors.js';
+import { ArgumentError, onlyGiven } from '../base/errors.js';
 import { Launch, type LaunchResult, MAX_RANKS } from '../net/world/index.js';
 import type { Command, FlagsOf } from './commander.js';
 import { choice, integerFrom, numberIn, times } from './options.js';
@@ -9,11 +9,15 @@ const SIGNALS: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM', 'SIGHUP'];
 
 const define = (command: Command) =>
   command
-    .argument('<program>', 'JavaScript or TypeScript file; World.join in it joins the world')
+    .argument(
+      '<program>',
+      'JavaScript or TypeScript file; World.join in it joins the world. With --device sim also a CUDA program',
+    )
     .argument('[args...]', 'passed on to the program')
     // Options behind the program's name are its own.
     .passThroughOptions()
-    .requiredOption('-n, --ranks <count>', 'how many ranks', integerFrom(1, MAX_RANKS))
+    .option('-n, --ranks <count>', 'how many ranks; a CUDA program starts its own', integerFrom(1, MAX_RANKS))
+    .option('--gpus <count>', 'the GPUs that a CUDA program finds (default: 2)', integerFrom(1, 128))
     .option(
       '--places <count>',
       'how many ranks there may be; more may come (default: --ranks)',
@@ -43,22 +47,53 @@ const define = (command: Command) =>
       `
 Exit code:
   0    all ranks ended well; with --keep-going: at least one did
-  n    otherwise that of the rank that failed first: its own exit code, or 128 + the number of the signal that ended it
+  n    otherwise that of the rank that failed first, or of the CUDA program: its own exit code, or 128 + the number of the signal that ended it
   2    a mistake in the arguments, or the machine of that rank lacks something (DEBUG=1 shows the stack)
   124  --timeout ended the run
 
 Examples:
   $ heddle run -n 8 program.ts
   $ heddle run -n 4 --nodes 2 --device sim examples/two-nodes.ts
-  $ heddle run -n 4 --timeout 60 --json train.js --steps 100`,
+  $ heddle run -n 4 --timeout 60 --json train.js --steps 100
+  $ heddle run --device sim --gpus 4 -- ./program --its --arguments`,
     );
 
 export const register = (command: Command) =>
   define(command).action(async (file, args, flags) => {
-    process.exitCode = await run(file, args, flags);
+    const { ranks, gpus, device, ...others } = flags;
+    if (isScript.test(file)) {
+      if (gpus !== undefined) throw new ArgumentError('--gpus', gpus, 'given with a CUDA program');
+      if (ranks === undefined) command.error("error: required option '-n, --ranks <count>' not specified");
+      process.exitCode = await run(file, args, { ...others, ...onlyGiven({ device }), ranks });
+      return;
+    }
+    if (device === undefined)
+      throw new ArgumentError(
+        'program',
+        file,
+        'a JavaScript or TypeScript file, or with --device sim a CUDA program',
+      );
+    const other = command.options.find(
+      (one) =>
+        command.getOptionValueSource(one.attributeName() as keyof typeof flags) === 'cli' &&
+        !ofPrograms.includes(one.attributeName()),
+    );
+    if (other !== undefined)
+      throw new ArgumentError('program', file, `a script where ${other.long} is given`);
+    if (others.timeout !== undefined) setTimeout(() => process.exit(124), 1000 * others.timeout).unref();
+    const { runProgram } = await import('../tools/program/index.js');
+    process.exitCode = await runProgram([file, ...args], gpus ?? 2);
   });
 
-async function run(file: string, args: readonly string[], flags: FlagsOf<typeof define>): Promise<number> {
+/** The options that count for CUDA programs. */
+const ofPrograms: readonly string[] = ['device', 'gpus', 'timeout'];
+const isScript = /\.[cm]?[jt]s$/;
+
+async function run(
+  file: string,
+  args: readonly string[],
+  flags: Omit<FlagsOf<typeof define>, 'gpus'> & { readonly ranks: number },
+): Promise<number> {
   const { ranks, timeout, grace, restart: restarts, json, prefix, ...others } = flags;
   const launch = await Launch.start({
     ...{ ranks, args, program: file, prefix },

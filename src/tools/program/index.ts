@@ -1,2 +1,2 @@
 /** CUDA programs as they are, whose calls the simulated machine answers. */
-export { programSubject } from './subject.js';
+export { programSubject, runProgram } from './subject.js';

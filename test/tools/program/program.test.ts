@@ -34,7 +34,8 @@ describe('a CUDA program', needing('nvcc'), () => {
   const running = (): string => spawnSync('pgrep', ['-f', program], { encoding: 'utf8' }).stdout;
   const check = (name: string, ...options: readonly string[]) => run([program, name], ...options);
   function run(command: readonly string[], ...options: readonly string[]) {
-    const args = [main, 'check', '--seeds', '4', ...options, '--', ...command];
+    const count = options.includes('--seeds') ? [] : ['--schedules', '4'];
+    const args = [main, 'check', ...count, ...options, '--', ...command];
     const { status, stdout } = spawnSync(process.execPath, args, { encoding: 'utf8', env, timeout: 100_000 });
     return { status, stdout };
   }
@@ -108,6 +109,18 @@ describe('a CUDA program', needing('nvcc'), () => {
     expect(stdout).toContain(words);
     expect(status).toBe(1);
     expect(readdirSync(temporary)).toEqual([]);
+    expect(running()).toBe('');
+  });
+
+  test.each([
+    ['graph', [], 0, '4 nodes, 11, 11 and 21\n'],
+    ['crash', [], 128 + 6, ''],
+    ['exit', [], 7, ''],
+    ['stuck', ['--timeout', '2'], 124, ''],
+  ])('just runs: %s', (name, more, status, stdout) => {
+    const just = [main, 'run', '--device', 'sim', ...more, '--', program, name];
+    const options = { encoding: 'utf8', env, timeout: 100_000 } as const;
+    expect(spawnSync(process.execPath, just, options)).toMatchObject({ status, stdout });
     expect(running()).toBe('');
   });
 
