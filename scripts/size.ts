@@ -18,8 +18,8 @@ const ceilings = {
   net: 11_280,
   moe: 19_580,
   verify: 7_080,
-  tools: 10_280,
-  cli: 2_920,
+  tools: 10_310,
+  cli: 2_960,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_960 },
+  { name: 'src', files: sources('src'), ceiling: 85_030 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_910 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_820 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_840 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 35_230 },
+  ...{ name: 'docs and README', ceiling: 35_250 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
