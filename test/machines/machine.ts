@@ -138,9 +138,12 @@ class Machine {
     this.port.write(`${id} ${command}\n`);
     const prints = (pattern: RegExp) =>
       new Promise<void>((resolve, reject) => {
-        waiting.add((line) => {
-          if (pattern.test(line)) resolve();
-        });
+        const look = (line: string) => {
+          if (!pattern.test(line)) return;
+          waiting.delete(look);
+          resolve();
+        };
+        waiting.add(look);
         void ended.then((code) => reject(new Error(`ended with ${code}:\n${lines.join('\n')}`)));
       });
     const hasPrinted = async (pattern: RegExp) => {
