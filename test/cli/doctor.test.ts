@@ -7,7 +7,7 @@ import { register, render } from '../../src/cli/doctor.js';
 import { listText } from '../../src/cli/fabric.js';
 import { listNics } from '../../src/net/fabric/index.js';
 import { libfabric } from '../../src/net/fabric/libfabric/bindings.js';
-import { isUp } from '../../src/net/fabric/libfabric/nics.js';
+import { linkOf } from '../../src/net/fabric/libfabric/nics.js';
 import { nearestFirst } from '../../src/net/fabric/libfabric/provider.js';
 import { type Diagnosis, examineNics } from '../../src/tools/doctor/index.js';
 import { buildStandIn } from '../gpu/cuda/stand-in.js';
@@ -251,12 +251,12 @@ describe('network interfaces', () => {
     expect(examineNics(listNics(root), []).detail).toContain('rxe0 up, soft-RoCE on eth0');
     // As libfabric calls them; it knows some that the system does not.
     const all = ['mlx5_0', 'mlx5_0-rdm', 'mlx5_1', 'mlx5_2', 'eth0', 'lo'];
-    const up = (verbs: string[] | null) => all.filter((name) => isUp(name, root, verbs));
-    expect(up(['mlx5_0', 'mlx5_1'])).toEqual(['mlx5_0', 'mlx5_0-rdm', 'eth0']);
-    expect(up(null)).toEqual(['mlx5_0', 'mlx5_0-rdm', 'eth0']);
+    const links = (verbs: string[] | null) => all.map((name) => linkOf(name, root, verbs));
+    expect(links(['mlx5_0', 'mlx5_1'])).toEqual(['up', 'up', 'down', null, 'up', null]);
+    expect(links(null)).toEqual(['up', 'up', 'down', null, 'up', null]);
     // libibverbs lists one no more that is being removed; the link of another falls.
     put('class/net/eth0/operstate', 'down\n');
-    expect(up(['mlx5_1'])).toEqual([]);
+    expect(links(['mlx5_1'])).toEqual([null, null, 'down', null, 'down', null]);
   });
 
   it('are as near to a GPU as the tree of buses says: below its switch, below another, on another socket', () => {

@@ -4,7 +4,7 @@ import type { CoreOptions } from '../core/core.js';
 import { ImmediateQueue, ImmediateTable, tableFull } from '../core/immediates.js';
 import { controlWord } from '../core/shared.js';
 import { type EngineAddress, encodeAddress, machineId } from '../libfabric/address.js';
-import { isUp } from '../libfabric/nics.js';
+import { linkOf } from '../libfabric/nics.js';
 import type { FabricDevice } from '../libfabric/provider.js';
 import { Counter, ImmediateCounter } from './counters.js';
 import { callerDriver, type Driver, startWorker } from './driver.js';
@@ -43,7 +43,8 @@ export class TransferEngine implements Waitable {
   readonly #waiting = createWaiting(this);
   readonly #operations: Operations;
   readonly #memory: ReturnType<typeof createMemory>;
-  readonly #wereUp: readonly FabricDevice[];
+  /** Those of which the system knew a link when it was opened. */
+  readonly #linked: readonly FabricDevice[];
   #closing: Promise<void> | null = null;
 
   /** Opens an engine. @throws UnavailableError when there is no libfabric or no usable provider. */
@@ -63,7 +64,7 @@ export class TransferEngine implements Waitable {
   private constructor(core: CoreOptions, { gpuMemory = false }: EngineOptions, driver: Driver) {
     this.driver = driver;
     this.devices = core.rails.map(({ device }) => device);
-    this.#wereUp = this.devices.filter(({ device }) => isUp(device));
+    this.#linked = this.devices.filter(({ device }) => linkOf(device) !== null);
     const { provider } = this.devices[0]!;
     const id = randomBytes(8).toString('hex');
     const { shard } = core;
@@ -212,9 +213,13 @@ export class TransferEngine implements Waitable {
     return this.#operations.drain() || moved;
   }
 
-  /** A device of its own that is gone, or has lost its link, since it was opened: then it is no peer that fails. @internal */
-  get fallenDevice(): FabricDevice | undefined {
-    return this.#wereUp.find(({ device }) => !isUp(device));
+  /** A device of its own that has no link, or is gone since it was opened (null): then it is no peer that fails. @internal */
+  get fallenDevice(): { readonly device: string; readonly link: 'down' | null } | undefined {
+    for (const { device } of this.#linked) {
+      const link = linkOf(device);
+      if (link !== 'up') return { device, link };
+    }
+    return undefined;
   }
 
   /** Operations that have not ended. */

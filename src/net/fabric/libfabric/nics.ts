@@ -38,14 +38,15 @@ export function distancesFrom(pciBusId: string, root = '/sys'): ReadonlyMap<stri
 }
 
 /**
- * Whether the system knows this device of libfabric, an RDMA device or an ordinary interface, and says that it has a link. Linux lists an
+ * What the system says of the link of this device of libfabric, an RDMA device or an ordinary interface: null where it knows of none. Linux lists an
  * RDMA device that is being removed in its files for as long as a process has it open, but libibverbs does not: null, where there is none.
  */
-export function isUp(device: string, root = '/sys', verbs = verbsDevices()): boolean {
+export function linkOf(device: string, root = '/sys', verbs = verbsDevices()): 'up' | 'down' | null {
   const names = [device, systemName(device)];
   const rdma = rdmaDevices(join(root, 'class/infiniband')).find(({ name }) => names.includes(name));
-  if (rdma === undefined) return text(join(root, 'class/net', device), 'operstate') === 'up';
-  return rdma.up && verbs?.includes(rdma.name) !== false;
+  if (rdma !== undefined) return verbs?.includes(rdma.name) === false ? null : rdma.up ? 'up' : 'down';
+  const state = text(join(root, 'class/net', device), 'operstate');
+  return ['', 'unknown'].includes(state) ? null : state === 'up' ? 'up' : 'down';
 }
 
 /** The system's name of a device that libfabric names with a suffix behind a hyphen, as it does some. */

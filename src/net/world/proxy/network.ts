@@ -1,5 +1,6 @@
 /** The networks that proxies drive: real ones through a transfer engine, and that of a simulated machine. */
 
+import { setTimeout as delay } from 'node:timers/promises';
 import {
   ArgumentError,
   HeddleError,
@@ -78,7 +79,7 @@ function engineOptions(options: FabricOptions, provider: ProviderName): EngineOp
 type OpenEnd = Awaited<ReturnType<typeof openEnd>>;
 
 /** Opens a rank's end of this provider's network, with its memory, before any peer is known. */
-export async function openEnd(options: FabricOptions, provider: ProviderName, nics: WireMemory['nics']) {
+async function openEnd(options: FabricOptions, provider: ProviderName, nics: WireMemory['nics']) {
   const engine = await TransferEngine.open({
     ...engineOptions(options, provider),
     ...{ thread: 'caller', arrivals: 'listed', gpuMemory: nics.kind === 'gpu' },
@@ -89,6 +90,21 @@ export async function openEnd(options: FabricOptions, provider: ProviderName, ni
     await engine.close();
     throw error;
   }
+}
+
+/**
+ * Likewise, ahead of time; null where that fails. It is ready once its NICs have links: a rank without one that came back would be lost again.
+ * `over`: nobody waits for that any more.
+ */
+export async function openAhead(over: () => boolean, ...of: Parameters<typeof openEnd>) {
+  const end = await openEnd(...of).catch(() => null);
+  if (end !== null) await untilLinked(end.engine, over);
+  return end;
+}
+
+/** Waits while NICs of the engine have no link, until `over` says that it does not matter any more. */
+async function untilLinked(engine: TransferEngine, over: () => boolean): Promise<void> {
+  while (engine.fallenDevice?.link === 'down' && !over()) await delay(100);
 }
 
 /** `ahead`: an end that is open already, if it is of the provider on which the ranks agree. */
@@ -270,6 +286,9 @@ function fabricLink(
     allCame: () => writes.every((write) => write === undefined || write.target.peer.underway === 0),
     async close() {
       stopListening();
+      // Soft-RoCE (Linux 6.1) that is to end a connection without a link connects nobody any more, until its device is made anew.
+      const end = performance.now() + engine.timeoutMs;
+      await untilLinked(engine, () => performance.now() > end);
       fabric.close();
       await engine.close();
       flush?.close();

@@ -17,7 +17,7 @@ import type { Circle } from '../circle.js';
 import { LONGEST_TIMEOUT_MS } from '../exchange.js';
 import { requireReach } from '../fabric.js';
 import { type FromProxy, fromMail, newMail, postman, serveCircle, stoppedWord } from './mail.js';
-import { type FabricOptions, openEnd, overFabric, overMachine } from './network.js';
+import { type FabricOptions, openAhead, overFabric, overMachine } from './network.js';
 import { deliver, type ProxyMemory, type ProxyProgramName, prepareProxy, proxyMaker } from './program.js';
 import type { ProxyThreadData } from './thread.js';
 
@@ -148,14 +148,16 @@ export const inMachine =
   (machine: SimMachine, gpu: number, fabric: FabricOptions | null): ProxyStarter =>
   (options, provider) => {
     const memory = asWire(options.memory);
-    const over = fabric && timed(fabric, options);
+    const network = fabric && timed(fabric, options);
+    let over = false;
     // What goes wrong here goes wrong again when it begins.
     const opened =
-      over && provider ? openEnd(over, provider, memory.nics).catch(() => null) : Promise.resolve(null);
+      network && provider ? openAhead(() => over, network, provider, memory.nics) : Promise.resolve(null);
     const begin = async (circle: Circle, ranks?: readonly number[]) => {
       const { data, reach } = options;
       const make = await machine.standStill(proxyMaker(options));
-      const connect = over === null ? overMachine(machine, gpu) : overFabric(over, await opened);
+      over = true;
+      const connect = network === null ? overMachine(machine, gpu) : overFabric(network, await opened);
       const prepared = await prepareProxy(circle, connect, { make, data, reach, ranks }, memory);
       let moved = true;
       const running = runningIn(circle, async () => {
@@ -179,7 +181,11 @@ export const inMachine =
       });
       return running;
     };
-    return { opened, begin, discard: async () => (await opened)?.engine.close() };
+    const discard = async () => {
+      over = true;
+      await (await opened)?.engine.close();
+    };
+    return { opened, begin, discard };
   };
 
 /** A proxy that begins anew, in another circle, whenever its world leaves ranks out; until it is stopped for good. */

@@ -9,7 +9,7 @@ import { stayOn, view, yieldProcessor } from '../../../base/native/index.js';
 import { NativeView, type ReachedGpu, type WireShape } from '../../../gpu/index.js';
 import type { ProviderName } from '../../fabric/index.js';
 import { MailedCircle, toMail } from './mail.js';
-import { type FabricOptions, openEnd, overFabric, withEnvironment } from './network.js';
+import { type FabricOptions, openAhead, overFabric, withEnvironment } from './network.js';
 import {
   deliver,
   type PreparedProxy,
@@ -73,7 +73,8 @@ let proxy: PreparedProxy | undefined;
 // What goes wrong here goes wrong again when it begins, with the others there to hear of it.
 const making = proxyMaker(program);
 making.catch(() => {});
-const ahead = provider && (await openEnd(fabric, provider, there.nics).catch(() => null));
+const ahead =
+  provider && (await openAhead(() => circle.stopped || circle.rank >= 0, fabric, provider, there.nics));
 circle.tell({ kind: 'opened' });
 const begin = await Promise.race([circle.begun, stopped]);
 try {
