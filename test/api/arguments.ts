@@ -185,6 +185,7 @@ export const withArguments = {
   formatVersion: call(cuda.formatVersion, 12080),
 
   distancesFrom: call(fabric.distancesFrom, '0000:18:00.0', '/sys'),
+  linkOf: call(fabric.linkOf, 'eth0', '/sys'),
   listNics: call(fabric.listNics, '/sys'),
   expectPeers: call(fabric.expectPeers, 4),
   usableProviders: call(fabric.usableProviders, ['lo']),

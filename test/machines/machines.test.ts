@@ -170,12 +170,16 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
     expect(said.filter((line) => !right.test(line))).toEqual([]);
   };
 
-  it('leave out one whose RDMA device is removed, and that loses its power, and admit it again in new processes', async () => {
+  it('leave out one whose link falls, whose RDMA device is removed, and that loses its power, and admit it again in new processes', async () => {
     const where = { HEDDLE_PROVIDER: 'verbs;ofi_rxm', HEDDLE_NICS: 'rxe0' };
     const survive = (n: number, comings: number, name?: string) =>
       start(n, `machines/programs/survive ${comings}`, { ...where, ...(name && { HEDDLE_REJOIN: name }) });
-    const [first, second] = [survive(0, 2), survive(1, 2)];
+    const [first, second] = [survive(0, 3), survive(1, 3)];
     await first.prints(/round 3 /);
+    await inMachine(1, 'ip link set eth0 down');
+    await first.prints(/without 2,3/);
+    await inMachine(1, 'ip link set eth0 up');
+    await first.prints(/without :/);
     await inMachine(1, 'rdma link delete rxe0');
     await first.prints(/without 2,3/);
     // It cannot come back by itself: it opens the device again, and says so.

@@ -13,7 +13,7 @@ export type { ArrivalOptions } from './engine/waiting.js';
 export { machineId } from './libfabric/address.js';
 export type { Reach } from './libfabric/endpoint.js';
 export { FabricError, PeerLostError, WaitTimeoutError } from './libfabric/errors.js';
-export { distancesFrom, listNics, type Nic } from './libfabric/nics.js';
+export { distancesFrom, linkOf, listNics, type Nic } from './libfabric/nics.js';
 export {
   type FabricDevice,
   libfabricVersion,

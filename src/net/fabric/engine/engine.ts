@@ -43,7 +43,7 @@ export class TransferEngine implements Waitable {
   readonly #waiting = createWaiting(this);
   readonly #operations: Operations;
   readonly #memory: ReturnType<typeof createMemory>;
-  /** Those of which the system knew a link when it was opened. */
+  /** The devices of which the system knew a link when the engine was opened. */
   readonly #linked: readonly FabricDevice[];
   #closing: Promise<void> | null = null;
 
@@ -213,13 +213,9 @@ export class TransferEngine implements Waitable {
     return this.#operations.drain() || moved;
   }
 
-  /** A device of its own that has no link, or is gone since it was opened (null): then it is no peer that fails. @internal */
-  get fallenDevice(): { readonly device: string; readonly link: 'down' | null } | undefined {
-    for (const { device } of this.#linked) {
-      const link = linkOf(device);
-      if (link !== 'up') return { device, link };
-    }
-    return undefined;
+  /** A device of its own that has no link, or is gone since it was opened: then it is no peer that fails. @internal */
+  get fallenDevice(): FabricDevice | undefined {
+    return this.#linked.find(({ device }) => linkOf(device) !== 'up');
   }
 
   /** Operations that have not ended. */

@@ -122,6 +122,7 @@ export function createPeers(driver: Driver, ours: EngineAddress, states: Int32Ar
       lost.map(({ name }) => name),
       operation,
       reason,
+      code === errno.NETDOWN,
     );
   }
 

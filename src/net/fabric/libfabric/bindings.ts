@@ -118,6 +118,7 @@ export const maxAddressBytes = 512;
 export const errno = {
   AGAIN: 11,
   NODATA: 61,
+  NETDOWN: 100,
   TIMEDOUT: 110,
   HOSTDOWN: 112,
   CANCELED: 125,

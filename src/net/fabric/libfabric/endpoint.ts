@@ -2,6 +2,7 @@ import { type Address, addressOf, allocate, type NativeMemory } from '../../../b
 import {
   check,
   closeObject,
+  errno,
   FI,
   info,
   libfabric,
@@ -47,6 +48,8 @@ export const completionBatch = 64;
 /** Words of 32 bits in a struct fi_cq_data_entry. */
 export const completionWords = 10;
 const completionQueueEntries = 8192;
+/** IBV_WC_LOC_QP_OP_ERR: what soft-RoCE says where it has no route, since its link has fallen. A peer that does not answer is another error. */
+const localQueueError = 2;
 
 export type Post = (endpoint: Address, message: Address, flags: number) => number;
 export type Endpoint = ReturnType<typeof openEndpoint>;
@@ -121,6 +124,7 @@ export function openRail(chosen: Chosen) {
   /** Where `readQueue` puts its entries. */
   const entries = allocate(completionBatch * completionWords * 4);
   const errorEntry = allocate(128);
+  const verbs = device.provider === 'verbs;ofi_rxm';
   let nextKey = 1;
 
   /**
@@ -154,14 +158,17 @@ export function openRail(chosen: Chosen) {
     };
   }
 
-  /** Takes one failed operation off the queue: its context and its error number. */
+  /** Takes one failed operation off the queue: its context and its error number, NETDOWN where a verbs device says that it is its own fault. */
   function readError(): { context: U64; code: number } | null {
     const entry = new DataView(errorEntry.buffer);
     for (let offset = 0; offset < 80; offset += 8) entry.setBigUint64(offset, 0n);
     if (readErrorOf(queue, errorEntry.address, 0) < 1) return null;
     return {
       context: { low: entry.getUint32(0, true), high: entry.getUint32(4, true) },
-      code: Math.abs(entry.getInt32(56, true)),
+      code:
+        verbs && entry.getInt32(60, true) === localQueueError
+          ? errno.NETDOWN
+          : Math.abs(entry.getInt32(56, true)),
     };
   }
 

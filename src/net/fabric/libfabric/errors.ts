@@ -23,6 +23,8 @@ export class PeerLostError extends HeddleError {
     /** The operation that this ended: 'write of 4096 bytes', 'barrier (immediate 7)', … */
     readonly operation: string,
     reason: string,
+    /** Whether the own NIC failed, which says nothing of the peers. */
+    readonly own = false,
   ) {
     const who = peers.length === 1 ? `peer ${peers[0]}` : `peers ${peers.join(', ')}`;
     super(

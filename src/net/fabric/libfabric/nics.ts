@@ -42,6 +42,8 @@ export function distancesFrom(pciBusId: string, root = '/sys'): ReadonlyMap<stri
  * RDMA device that is being removed in its files for as long as a process has it open, but libibverbs does not: null, where there is none.
  */
 export function linkOf(device: string, root = '/sys', verbs = verbsDevices()): 'up' | 'down' | null {
+  requireText('device', device, 'the name of a device');
+  requireText('root', root, 'a folder');
   const names = [device, systemName(device)];
   const rdma = rdmaDevices(join(root, 'class/infiniband')).find(({ name }) => names.includes(name));
   if (rdma !== undefined) return verbs?.includes(rdma.name) === false ? null : rdma.up ? 'up' : 'down';

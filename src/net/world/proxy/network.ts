@@ -15,8 +15,10 @@ import {
   type EngineOptions,
   expectPeers,
   FabricError,
+  linkOf,
   machineId,
   type Peer,
+  PeerLostError,
   type ProviderName,
   providers,
   type Region,
@@ -93,18 +95,24 @@ async function openEnd(options: FabricOptions, provider: ProviderName, nics: Wir
 }
 
 /**
- * Likewise, ahead of time; null where that fails. It is ready once its NICs have links: a rank without one that came back would be lost again.
- * `over`: nobody waits for that any more.
+ * Likewise, ahead of time; null where that fails. It waits for the links of its NICs, without which libfabric lists some no more: a rank without one
+ * that came back would be lost again. `over`: nobody waits for that any more.
  */
 export async function openAhead(over: () => boolean, ...of: Parameters<typeof openEnd>) {
+  const { devices = [] } = withEnvironment(of[0]);
+  await untilLinked(devices, over);
   const end = await openEnd(...of).catch(() => null);
-  if (end !== null) await untilLinked(end.engine, over);
+  if (end !== null) await untilLinked(namesOf(end.engine), over);
   return end;
 }
 
-/** Waits while NICs of the engine have no link, until `over` says that it does not matter any more. */
-async function untilLinked(engine: TransferEngine, over: () => boolean): Promise<void> {
-  while (engine.fallenDevice?.link === 'down' && !over()) await delay(100);
+const namesOf = ({ devices }: TransferEngine) => devices.map(({ device }) => device);
+
+/** Waits while one of these devices has no link, and until those that had none have had one for a moment: only then there are routes. */
+async function untilLinked(devices: readonly string[], over: () => boolean): Promise<void> {
+  const down = () => devices.some((device) => linkOf(device) === 'down');
+  if (!down()) return;
+  for (let looks = 0; looks < 5 && !over(); looks = down() ? 0 : looks + 1) await delay(100);
 }
 
 /** `ahead`: an end that is open already, if it is of the provider on which the ranks agree. */
@@ -240,10 +248,11 @@ function fabricLink(
    * has fallen reaches nobody, and blames itself.
    */
   function lossIn(error: unknown): unknown {
-    const fallen = engine.fallenDevice;
+    const fallen =
+      engine.fallenDevice ?? (error instanceof PeerLostError && error.own ? engine.devices[0] : undefined);
     if (fallen !== undefined)
       return new UnavailableError(
-        `${fallen.device}, by which this rank reaches the others, is gone or has no link any more`,
+        `${fallen.device}, by which this rank reaches the others, is gone or has lost its link`,
         'Bring it back, then let the rank rejoin',
         { cause: error },
       );
@@ -286,9 +295,13 @@ function fabricLink(
     allCame: () => writes.every((write) => write === undefined || write.target.peer.underway === 0),
     async close() {
       stopListening();
-      // Soft-RoCE (Linux 6.1) that is to end a connection without a link connects nobody any more, until its device is made anew.
-      const end = performance.now() + engine.timeoutMs;
-      await untilLinked(engine, () => performance.now() > end);
+      // Soft-RoCE (Linux 6.1) that is to end a connection without a link connects nobody any more, until its device is made anew. And writes
+      // fail a moment before the system says that it falls.
+      if (provider === 'verbs;ofi_rxm' && lost !== null) {
+        await delay(500);
+        const end = performance.now() + engine.timeoutMs;
+        await untilLinked(namesOf(engine), () => performance.now() > end);
+      }
       fabric.close();
       await engine.close();
       flush?.close();
