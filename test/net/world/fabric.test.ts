@@ -138,4 +138,21 @@ describe('a proxy whose writes fail', needing('tcp;ofi_rxm'), () => {
       await link.close();
     });
   });
+
+  it('since its own NIC failed, though that is up again, blames its rank', async () => {
+    const write = vi.spyOn(TransferEngine.prototype, 'write').mockImplementation(() => {
+      throw new PeerLostError(['rank 1'], 'write of 8 bytes', 'Network is down', true);
+    });
+    await LocalCircle.run(2, async (circle) => {
+      const raw = new Uint8Array(64);
+      const connect = overFabric({ provider: 'tcp;ofi_rxm', devices: ['lo'] });
+      const link = await connect(circle, { address: 0, nics: { kind: 'host', raw } });
+      const given = { peer: 1 - circle.rank, from: 0, to: 0, bytes: 8, tag: 1 };
+      expect(() => link.network.write(given)).toThrow(
+        'lo, by which this rank reaches the others, is gone or has lost',
+      );
+      await link.close();
+    });
+    write.mockRestore();
+  });
 });

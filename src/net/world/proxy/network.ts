@@ -95,7 +95,7 @@ async function openEnd(options: FabricOptions, provider: ProviderName, nics: Wir
 }
 
 /**
- * Likewise, ahead of time; null where that fails. It waits for the links of its NICs, without which libfabric lists some no more: a rank without one
+ * Opens the end ahead of time; null where that fails. It waits for the links of its NICs, without which libfabric lists some no more: a rank without one
  * that came back would be lost again. `over`: nobody waits for that any more.
  */
 export async function openAhead(over: () => boolean, ...of: Parameters<typeof openEnd>) {
