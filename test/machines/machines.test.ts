@@ -168,6 +168,10 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
     const said = commands.flatMap(({ lines }) => lines);
     const right = /^([0-3]: round \d+ without (2|3|2,3)?: right|[0-3]: lost [23](,3)?: .*|[23]: out)$/;
     expect(said.filter((line) => !right.test(line))).toEqual([]);
+    for (const line of said) {
+      const [, lost, named] = /: lost ([\d,]+): .*peer rank (\d)/.exec(line) ?? [];
+      if (named !== undefined) expect(lost!.split(','), line).toContain(named);
+    }
   };
 
   it('leave out one whose link falls, whose RDMA device is removed, and that loses its power, and admit it again in new processes', async () => {

@@ -225,14 +225,14 @@ export abstract class Circle {
 
   /**
    * Says that ranks do not answer this one, so that it cannot go on with them: every rank sees them lost at once, with the
-   * reason. The first that speaks is believed.
+   * reason. The first that speaks is believed. `as`: by what number the reason names this one, where its world counts otherwise.
    */
-  accuse(ranks: readonly number[], reason: string): void {
+  accuse(ranks: readonly number[], reason: string, as = this.rank): void {
     requireText('reason', reason);
     requireArray('ranks', ranks, 'an array of ranks');
     for (const rank of ranks) requireInteger('ranks', rank, 0, this.ranks - 1);
     this.#requireOpen();
-    this.#link.giveUp(ranks, `rank ${this.rank} says: ${reason}`);
+    this.#link.giveUp(ranks, `rank ${as} says: ${reason}`);
   }
 
   /**

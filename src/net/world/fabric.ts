@@ -31,12 +31,14 @@ export interface FabricRegions {
  * Makes the engines of a circle's ranks known to each other; every rank calls it. Addresses travel through the
  * circle's rendezvous, so that only who was let into the world becomes a peer. A rank that the circle loses is lost
  * to the engine at once, instead of after the engine's timeout. `reach`: the ranks that this one writes to, and is
- * written to by; all others unless it is said. Connections cost memory.
+ * written to by; all others unless it is said. Connections cost memory. `ranks`: by what numbers errors name them, where the world
+ * counts them otherwise (entry i is the number in the circle of its rank i).
  */
 export async function connectFabric(
   circle: FabricCircle,
   engine: TransferEngine,
   reach?: readonly number[],
+  ranks?: readonly number[],
 ): Promise<FabricConnection> {
   requireObject('circle', circle, 'a circle: world.circle');
   for (const method of ['allGather', 'barrier', 'onRankLost'] as const)
@@ -47,7 +49,7 @@ export async function connectFabric(
   const peers = addresses.map((address, rank) =>
     rank === circle.rank || reach?.includes(rank) === false
       ? undefined
-      : engine.addPeer(address, `rank ${rank}`),
+      : engine.addPeer(address, `rank ${ranks?.indexOf(rank) ?? rank}`),
   );
   // Nobody writes before everybody knows everybody: some providers drop what comes from strangers.
   await circle.barrier('the fabric: peers');

@@ -57,11 +57,12 @@ export interface Link {
   close(): Promise<void>;
 }
 
-/** Connects memory of this rank with that of others, all unless `reach` names them; every rank calls it. */
+/** Connects memory of this rank with that of others, all unless `reach` names them; every rank calls it. `ranks`: as in Numbering. */
 export type Connect = (
   circle: FabricCircle,
   memory: Pick<WireMemory, 'address' | 'nics'>,
   reach?: readonly number[],
+  ranks?: readonly number[],
 ) => Promise<Link>;
 
 /** An engine over the network that the ranks have in common; every rank calls it. */
@@ -118,7 +119,7 @@ async function untilLinked(devices: readonly string[], over: () => boolean): Pro
 /** `ahead`: an end that is open already, if it is of the provider on which the ranks agree. */
 export const overFabric =
   (options: FabricOptions, ahead: OpenEnd | null = null): Connect =>
-  async (circle, { nics }, reach) => {
+  async (circle, { nics }, reach, ranks) => {
     let end = ahead;
     try {
       const offer = offerHere(withEnvironment(options), circle.ranks);
@@ -128,7 +129,7 @@ export const overFabric =
         end = await openEnd(options, provider, nics);
       }
       const { engine, own } = end;
-      const fabric = await connectFabric(circle, engine, reach);
+      const fabric = await connectFabric(circle, engine, reach, ranks);
       const { remotes } = await fabric.share(own);
       return fabricLink(circle, engine, fabric, own, remotes, flushOf(nics));
     } catch (error) {

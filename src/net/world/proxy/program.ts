@@ -66,7 +66,7 @@ export async function prepareProxy(
 ): Promise<PreparedProxy> {
   const reached =
     ranks === undefined ? reach : reach?.map((rank) => ranks[rank]!).filter((rank) => rank >= 0);
-  const link = await connect(circle, memory, reached);
+  const link = await connect(circle, memory, reached, ranks);
   try {
     const program = make({
       rank: ranks?.indexOf(circle.rank) ?? circle.rank,

@@ -111,7 +111,7 @@ export const inThread =
       const mail = serveCircle(circle, port, given.mail);
       const siblings = siblingsOf(circle);
       const stopped = siblings.begin();
-      const running = runningIn(circle, stop);
+      const running = runningIn(circle, ranks, stop);
       const ready = new Promise<void>((resolve, reject) => {
         mail.onTold = (message: FromProxy) => {
           if (message.kind === 'ready') {
@@ -160,7 +160,7 @@ export const inMachine =
       const connect = network === null ? overMachine(machine, gpu) : overFabric(network, await opened);
       const prepared = await prepareProxy(circle, connect, { make, data, reach, ranks }, memory);
       let moved = true;
-      const running = runningIn(circle, async () => {
+      const running = runningIn(circle, ranks, async () => {
         // Turns are the machine's to give, until it has given one in which nothing moved.
         moved = true;
         const turns = { step: () => moved, allCame: () => prepared.allCame() };
@@ -242,8 +242,8 @@ export class LastingProxy implements RunningProxy {
 
 type Running = ReturnType<typeof runningIn>;
 
-/** A proxy that runs for a rank of the circle, until `end` ends it. */
-function runningIn(circle: Circle, end: () => Promise<void>) {
+/** A proxy that runs for a rank of the circle, until `end` ends it. `ranks`: as in Numbering. */
+function runningIn(circle: Circle, ranks: readonly number[] | undefined, end: () => Promise<void>) {
   let stopping: Promise<void> | null = null;
   const running = {
     error: null as Error | null,
@@ -257,7 +257,8 @@ function runningIn(circle: Circle, end: () => Promise<void>) {
       running.error = error;
       if (circle.signal.aborted) return error;
       try {
-        if (error instanceof RankLostError) circle.accuse(error.ranks, messageOf(error.cause ?? error));
+        if (error instanceof RankLostError)
+          circle.accuse(error.ranks, messageOf(error.cause ?? error), ranks?.indexOf(circle.rank));
         else circle.abandon(`its proxy failed: ${error.message}`);
       } catch {
         // The rank has left its circle: there is nobody to tell.
