@@ -15,7 +15,7 @@ const ceilings = {
   base: 1_090,
   lang: 11_260,
   gpu: 21_400,
-  net: 11_280,
+  net: 11_340,
   moe: 19_580,
   verify: 7_080,
   tools: 10_310,
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 85_030 },
+  { name: 'src', files: sources('src'), ceiling: 85_090 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_910 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_840 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_860 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 35_250 },
+  ...{ name: 'docs and README', ceiling: 35_410 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
