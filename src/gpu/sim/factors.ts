@@ -18,13 +18,15 @@ export interface Factor extends ByteAt {
 }
 
 export interface Element {
-  readonly bytes: 1 | 2 | 4;
+  readonly bytes: 0.5 | 1 | 2 | 4;
   readonly isInteger?: true;
   read(bits: number): number;
 }
 
 const words = new Int32Array(1);
 const floats = new Float32Array(words.buffer);
+
+const e2m1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6] as const;
 
 /** The types of elements. Tensor cores do not look at the lowest 13 bits of tf32. */
 const formats = {
@@ -39,6 +41,7 @@ const formats = {
   },
   e4m3: { bytes: 1, read: e4m3ToF32 },
   e5m2: { bytes: 1, read: (byte) => f16ToF32(byte << 8) },
+  e2m1: { bytes: 0.5, read: (bits) => (bits & 8 ? -1 : 1) * e2m1[bits & 7]! },
   s8: { bytes: 1, isInteger: true, read: (byte) => (byte << 24) >> 24 },
   u8: { bytes: 1, isInteger: true, read: (byte) => byte },
 } satisfies Readonly<Record<string, Element>>;
@@ -171,6 +174,9 @@ export function readWord(word: number, type: ElementType, into: Int32Array, to: 
     const table = tableOf(type);
     into[to] = table[word & 65535]!;
     into[to + step] = table[word >>> 16]!;
+  } else if (type === 'e2m1') {
+    const table = tableOf(type);
+    for (let i = 0; i < 8; i++) into[to + i * step] = table[(word >>> (4 * i)) & 15]!;
   } else {
     const table = tableOf(type);
     into[to] = table[word & 255]!;

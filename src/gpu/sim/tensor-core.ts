@@ -3,6 +3,7 @@
  * Data change at once; what is ordered, the detector is told: products complete where their commit arrives, loads and stores where
  * they are awaited.
  */
+import { e4m3ToF32 } from '../index.js';
 import type { Copies } from './copies.js';
 import {
   alignmentOf,
@@ -74,6 +75,15 @@ export class TensorMemory {
 
 export const tensorMemoryBytes = 4 * tensorLanes * allColumns;
 
+/** The scales of factors. */
+interface ScalesForm {
+  /** Which byte of its word each factor's first one of a row is. */
+  readonly bytes: readonly [number, number];
+  read(byte: number): number;
+}
+
+const e8m0 = (byte: number): number => (byte === 255 ? Number.NaN : 2 ** (byte - 127));
+
 /** What a product is of, as its instruction descriptor says. */
 interface Form {
   readonly rows: number;
@@ -83,8 +93,7 @@ interface Form {
   readonly turnedA: boolean;
   readonly turnedB: boolean;
   readonly sign: number;
-  /** Which byte of its word each factor's scale is; null where factors have none. */
-  readonly scales: readonly [number, number] | null;
+  readonly scales: ScalesForm | null;
 }
 
 const types: Readonly<Record<string, readonly (ElementType | undefined)[]>> = {
@@ -92,6 +101,8 @@ const types: Readonly<Record<string, readonly (ElementType | undefined)[]>> = {
   tf32: [undefined, undefined, 'tf32'],
   f8f6f4: ['e4m3', 'e5m2'],
   mxf8f6f4: ['e4m3', 'e5m2'],
+  mxf4: [undefined, 'e2m1'],
+  mxf4nvf4: [undefined, 'e2m1'],
   i8: ['u8', 's8'],
 };
 
@@ -100,27 +111,38 @@ export function formOf(kind: string, bits: number): Form {
   const of = (shift: number): number => (bits >>> shift) & 7;
   const [a, b] = [types[kind]?.[of(7)], types[kind]?.[of(10)]];
   const isInteger = kind === 'i8';
-  const isScaled = kind === 'mxf8f6f4';
-  const isKnown = isScaled ? (bits >>> 23) & 1 : ((bits >>> 4) & 3) === (isInteger ? 2 : 1);
-  if (a === undefined || b === undefined || (bits & 4) !== 0 || !isKnown)
+  const isScaled = kind.startsWith('mx');
+  const isPower = ((bits >>> 23) & 1) === 1;
+  const isKnown = isScaled ? isPower || kind === 'mxf4nvf4' : ((bits >>> 4) & 3) === (isInteger ? 2 : 1);
+  if (
+    a === undefined ||
+    b === undefined ||
+    (bits & 4) !== 0 ||
+    (a === 'e2m1' && (bits & 0x18000) !== 0) ||
+    !isKnown
+  )
     throw new Error(
-      'a product in tensor memory is of dense f16, bf16, tf32, e4m3 or e5m2 into f32, of s8 and u8 into s32, or of e4m3 and e5m2 with scales of e8m0: others are not simulated',
+      'a product in tensor memory is of dense f16, bf16, tf32, e4m3 or e5m2 into f32, of s8 and u8 into s32, or of e4m3, e5m2 and e2m1 with scales of e8m0 (those of nvfp4 of e4m3): others are not simulated',
     );
   const signs = (bits >>> 13) & 3;
   return {
     ...{ a, b, rows: ((bits >>> 24) & 31) << 4, columns: ((bits >>> 17) & 63) << 3 },
     ...{ turnedA: ((bits >>> 15) & 1) === 1, turnedB: ((bits >>> 16) & 1) === 1 },
     sign: signs === 1 || signs === 2 ? -1 : 1,
-    scales: isScaled ? [(bits >>> 29) & 3, (bits >>> 4) & 3] : null,
+    scales: isScaled
+      ? { bytes: [(bits >>> 29) & 3, (bits >>> 4) & 3], read: isPower ? e8m0 : e4m3ToF32 }
+      : null,
   };
 }
 
 const depthBytes = 32;
 const mostColumns = 256;
-const a = new Float32Array(tensorLanes * depthBytes);
-const b = new Float32Array(mostColumns * depthBytes);
-const aScales = new Float64Array(tensorLanes);
-const bScales = new Float64Array(mostColumns);
+/** Elements of a row, and scales. */
+const [mostDepth, mostScales] = [64, 4];
+const a = new Float32Array(tensorLanes * mostDepth);
+const b = new Float32Array(mostColumns * mostDepth);
+const aScales = new Float64Array(tensorLanes * mostScales);
+const bScales = new Float64Array(mostColumns * mostScales);
 const aWords = new Int32Array(a.buffer);
 const bWords = new Int32Array(b.buffer);
 
@@ -139,8 +161,8 @@ interface Product {
   readonly to: number;
   readonly adds: boolean;
   readonly site: number;
-  /** Where the scales of both factors are, of a form that has them. */
-  readonly scales: readonly [number, number] | null;
+  /** Where the scales of both factors are, and how many a row has, of a form that has them. */
+  readonly scales: readonly [a: number, b: number, each: number] | null;
 }
 
 /** Rows of shared memory go to tensor memory: `rows` of so many bytes, and once more for all lanes. False where that is not allocated. */
@@ -165,24 +187,23 @@ export function copyToTensorMemory(
   return true;
 }
 
-/** The scales of so many rows: 32 in a column, each a byte of its word. Null where that is not allocated. */
+/** The scales of so many rows: 32 rows in a column, those of each the bytes of its word from `byte` on. Null where that is not allocated. */
 function bringScales(
   memory: TensorMemory,
-  address: number,
+  [address, rows, each]: readonly [number, number, number],
   byte: number,
+  read: ScalesForm['read'],
   into: Float64Array,
-  site: number,
-  by: Copies,
+  touch: (place: ByteAt, bytes: number) => void,
 ): Float64Array | null {
+  const columns = Math.ceil(rows / 32);
   for (let lane = 0; lane < 32; lane++) {
-    const columns = into.length / 32;
-    const place = memory.at(address, lane, Math.ceil(columns));
+    const place = memory.at(address, lane, columns);
     if (place === null) return null;
-    by.touch('read', place, 4 * Math.ceil(columns), site, true);
-    for (let at = 0; 32 * at + lane < into.length; at++) {
-      const power = (memory.buffer.i32[(place.offset >> 2) + at]! >>> (8 * byte)) & 255;
-      into[32 * at + lane] = power === 255 ? Number.NaN : 2 ** (power - 127);
-    }
+    touch(place, 4 * columns);
+    for (let row = lane; row < rows; row += 32)
+      for (let i = 0; i < each; i++)
+        into[row * each + i] = read(memory.buffer.u8[place.offset + (row >> 5) * 4 + byte + i]!);
   }
   return into;
 }
@@ -199,6 +220,7 @@ export function multiplyInTensorMemory(
   if (rows !== tensorLanes * parts.length)
     return `a product of ${rows} rows is not simulated: ${tensorLanes} for each block`;
   const half = columns / parts.length;
+  const each = scales?.[2] ?? 1;
   /** Reads rows of a factor in shared memory. False where it does not begin where it must. */
   const bring = (of: Factor, rows: number, type: ElementType, into: Int32Array): boolean => {
     if (startOf(of) % alignmentOf(of) !== 0) return false;
@@ -228,10 +250,12 @@ export function multiplyInTensorMemory(
     } else if (!bring(of, tensorLanes, form.a, aWords)) return misplaced;
     let scaled: readonly Float64Array[] | null = null;
     if (form.scales !== null && scales !== null) {
-      const into = [aScales, bScales.subarray(0, columns)] as const;
-      const [ofA, ofB] = ([0, 1] as const).map((i) =>
-        bringScales(memory, scales[i], form.scales![i], into[i], site, by),
-      );
+      const { bytes, read } = form.scales;
+      const touch = (place: ByteAt, length: number): void => by.touch('read', place, length, site, true);
+      const [ofA, ofB] = ([0, 1] as const).map((i) => {
+        const of = [scales[i], [tensorLanes, columns][i]!, each] as const;
+        return bringScales(memory, of, bytes[i], read, [aScales, bScales][i]!, touch);
+      });
       if (!ofA || !ofB) return 'scales lie in tensor memory that is not allocated';
       scaled = [ofA, ofB];
     }
@@ -244,8 +268,14 @@ export function multiplyInTensorMemory(
       const first = place.offset >> 2;
       for (let column = 0; column < columns; column++) {
         let sum = 0;
-        for (let k = 0; k < depth; k++) sum += a[row * depth + k]! * b[column * depth + k]!;
-        if (scaled !== null) sum *= scaled[0]![row]! * scaled[1]![column]!;
+        for (let block = 0; block < each; block++) {
+          let partial = 0;
+          for (let k = (block * depth) / each; k < ((block + 1) * depth) / each; k++)
+            partial += a[row * depth + k]! * b[column * depth + k]!;
+          if (scaled !== null)
+            partial *= scaled[0]![row * each + block]! * scaled[1]![column * each + block]!;
+          sum += partial;
+        }
         sums[first + column] = (adds ? sums[first + column]! : 0) + sign * sum;
       }
     }

@@ -816,7 +816,7 @@ export class Thread extends Task {
     bits: number,
     adds: boolean,
     leaves: number,
-    scales: readonly [number, number] | null,
+    scales: readonly [a: number, b: number, each: number] | null,
     site: number,
   ): void {
     const form = formOf(kind, bits);

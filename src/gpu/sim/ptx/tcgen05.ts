@@ -50,10 +50,15 @@ function tensorAddress(x: Instruction, operand: PtxOperand): string {
 }
 
 function multiply(x: Instruction, pair: boolean): void {
-  const kind = x.among('kind::f16', 'kind::tf32', 'kind::f8f6f4', 'kind::i8', 'kind::mxf8f6f4')?.slice(6);
-  if (kind === undefined) x.refuse('products of 4 bits are not simulated');
+  const kind = x
+    .among(...['f16', 'tf32', 'f8f6f4', 'i8', 'mxf8f6f4', 'mxf4', 'mxf4nvf4'].map((name) => `kind::${name}`))
+    ?.slice(6);
+  if (kind === undefined) x.refuse('its kind of product is not simulated');
   const isScaled = x.has('block_scale');
-  if (isScaled) x.ignore(/^(scale_vec::1X|block32)$/);
+  /** Scales of a row. */
+  const size = x.among('scale_vec::1X', 'scale_vec::2X', 'scale_vec::4X', 'block16', 'block32');
+  const fours = size === 'scale_vec::4X' || size === 'block16';
+  const each = kind === 'mxf8f6f4' ? 1 : fours ? 4 : 2;
   const [to, left, right, form, ...others] = x.operands;
   const scales = isScaled ? others.splice(0, 2).map((one) => tensorAddress(x, one)) : [];
   const rest = others;
@@ -73,7 +78,7 @@ function multiply(x: Instruction, pair: boolean): void {
   const out = lanes?.kind === 'list' ? lanes.elements.map((one) => x.word(one)).join(' | ') : '0';
   const a = left.kind === 'address' ? tensorAddress(x, left) : `[${x.pair(left)}]`;
   x.code.line(
-    `t.multiplyTensor('${kind}', ${pair}, ${tensorAddress(x, to)}, ${a}, [${x.pair(right)}], ${x.word(form)}, ${x.predicate(adds)}, ${out}, ${isScaled ? `[${scales}]` : 'null'}, ${x.site});`,
+    `t.multiplyTensor('${kind}', ${pair}, ${tensorAddress(x, to)}, ${a}, [${x.pair(right)}], ${x.word(form)}, ${x.predicate(adds)}, ${out}, ${isScaled ? `[${scales}, ${each}]` : 'null'}, ${x.site});`,
   );
 }
 

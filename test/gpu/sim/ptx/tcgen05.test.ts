@@ -7,8 +7,13 @@ import { formatFinding, SimMachine } from '../../../../src/gpu/sim/index.js';
 import { ptx } from '../../../../src/lang/ptx/index.js';
 import { cudaTool, needing } from '../../../needs.js';
 import { temporaryFolder } from '../../../temporary.js';
-import { along, descriptor, type Form, numbers, placeOf, plain } from './matrices.js';
+import { along, descriptor, type Form, placeOf, plain, numbers as whole } from './matrices.js';
 
+const e2m1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
+const numbers: typeof whole = {
+  ...whole,
+  e2m1: { size: 0.5, bits: (value) => (value < 0 ? 8 : 0) | e2m1.indexOf(Math.abs(value)) },
+};
 const [rows, columns] = [128, 32];
 /** The second factor's place in shared memory, and what both take. */
 const [second, all] = [32_768, 49_152];
@@ -19,6 +24,7 @@ const kinds: Readonly<Record<string, readonly [string, number]>> = {
   e4m3: ['f8f6f4', 0],
   e5m2: ['f8f6f4', 1],
   s8: ['i8', 1],
+  e2m1: ['', 1],
 };
 
 interface Case {
@@ -26,15 +32,15 @@ interface Case {
   readonly a: Form | 'tensor memory';
   readonly b: Form;
   readonly blocks?: 1 | 2;
-  /** Rows and columns have scales, which go from shared to tensor memory. */
-  readonly scaled?: true;
+  /** Rows and columns have so many scales, which go from shared to tensor memory. */
+  readonly scaled?: 1 | 2 | 4;
 }
 
-/** Where the scales of both factors lie, 32 rows of four words; which byte of a word each is; and the power of two of a row. */
+/** Where the scales of both factors lie, 32 rows of four words; which byte of a word the first is; and the power of two of one of a row. */
 const [scalesOfA, scalesOfB] = [45_056, 45_568];
-const [byteOfA, byteOfB] = [1, 2];
-const powerOfRow = (row: number): number => row % 3;
-const powerOfColumn = (column: number): number => -(column % 2);
+const bytesOf = { 1: [1, 2], 2: [2, 0], 4: [0, 0] } as const;
+const powerOfRow = (row: number, i: number): number => (row + i) % 3;
+const powerOfColumn = (column: number, i: number): number => -((column + i) % 2);
 
 const registers = Array.from({ length: columns }, (_, i) => `%r${20 + i}`);
 const wait = `WAIT: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r2], 0; @!%p2 bra WAIT;`;
@@ -44,7 +50,9 @@ const awaitLoad = 'tcgen05.wait::ld.sync.aligned;';
 function textOf({ type, a, blocks = 1, scaled }: Case): string {
   const group = `cta_group::${blocks}`;
   const [plainKind] = kinds[type]!;
-  const kind = scaled ? 'mxf8f6f4.block_scale' : plainKind;
+  const kind = scaled
+    ? `${{ 1: 'mxf8f6f4', 2: 'mxf4', 4: 'mxf4nvf4' }[scaled]}.block_scale${scaled === 4 ? '.scale_vec::4X' : ''}`
+    : plainKind;
   const inMemory = a === 'tensor memory';
   const product = (adds: string): string =>
     `tcgen05.mma.${group}.kind::${kind} [%r5], ${inMemory ? '[%r6]' : '%rd3'}, %rd4, %r7, ${scaled ? '[%r52], [%r53], ' : ''}${adds};`;
@@ -114,26 +122,31 @@ async function multiply(of: Case, change = (text: string) => text, seed = '1') {
   const depth = 32 / size;
   const value = (i: number): number => ((i * 7) % 9) - 4;
   const image = new Uint8Array(blocks * (all + 4096));
-  const put = (at: number, of: number): void => {
-    for (let i = 0; i < size; i++) image[at + i] = bits(of) >>> (8 * i);
+  const put = (at: number, of: number, k: number): void => {
+    if (size < 1) image[at] = image[at]! | (bits(of) << (4 * (k % 2)));
+    for (let i = 0; i < size && size >= 1; i++) image[at + i] = bits(of) >>> (8 * i);
   };
+  const byteAt = (k: number): number => Math.floor(k * size);
   const half = columns / blocks;
+  const scaleOf = (power: number): number => (scaled === 4 ? (power + 7) << 3 : power + 127);
   for (let block = 0; block < blocks; block++) {
     const base = block * (all + 4096);
     for (let row = 0; row < rows; row++)
       for (let k = 0; k < depth; k++) {
-        const at = a === 'tensor memory' ? all + 32 * row + k * size : placeOf(a, row, k * size);
-        put(base + at, value((block * rows + row) * 3 + k));
+        const at = a === 'tensor memory' ? all + 32 * row + byteAt(k) : placeOf(a, row, byteAt(k));
+        put(base + at, value((block * rows + row) * 3 + k), k);
       }
     if (scaled)
       for (let row = 0; row < rows; row++) {
         const at = base + 16 * (row % 32) + 4 * (row >> 5);
-        image[at + scalesOfA + byteOfA] = 127 + powerOfRow(block * rows + row);
-        image[at + scalesOfB + byteOfB] = 127 + powerOfColumn(row);
+        for (let i = 0; i < scaled; i++) {
+          image[at + scalesOfA + bytesOf[scaled][0] + i] = scaleOf(powerOfRow(block * rows + row, i));
+          image[at + scalesOfB + bytesOf[scaled][1] + i] = scaleOf(powerOfColumn(row, i));
+        }
       }
     for (let row = 0; row < half; row++)
       for (let k = 0; k < depth; k++)
-        put(base + second + placeOf(b, row, k * size), value(block * half + row + 5 * k));
+        put(base + second + placeOf(b, row, byteAt(k)), value(block * half + row + 5 * k), k);
   }
   const machine = SimMachine.create({ ranks: 1, mode: 'checked', seed });
   const device = machine.device(0);
@@ -149,7 +162,9 @@ async function multiply(of: Case, change = (text: string) => text, seed = '1') {
   const isInteger = type === 's8';
   const [, code] = kinds[type]!;
   const form =
-    (scaled ? (byteOfB << 4) | (1 << 23) | (byteOfA << 29) : (isInteger ? 2 : 1) << 4) |
+    (scaled
+      ? (bytesOf[scaled][1] << 4) | (Number(scaled < 4) << 23) | (bytesOf[scaled][0] << 29)
+      : (isInteger ? 2 : 1) << 4) |
     (code << 7) |
     (code << 10) |
     ((columns / 8) << 17) |
@@ -172,20 +187,27 @@ async function multiply(of: Case, change = (text: string) => text, seed = '1') {
   const expected = sums.map((_, i) => {
     const [row, column] = [Math.floor(i / columns), i % columns];
     let sum = 0;
-    for (let k = 0; k < depth; k++) sum += value(row * 3 + k) * value(column + 5 * k);
-    return 2 * sum * (scaled ? 2 ** (powerOfRow(row) + powerOfColumn(column)) : 1);
+    for (let k = 0; k < depth; k++) {
+      const block = Math.floor((k * (scaled ?? 1)) / depth);
+      const power = scaled ? powerOfRow(row, block) + powerOfColumn(column, block) : 0;
+      sum += value(row * 3 + k) * value(column + 5 * k) * 2 ** power;
+    }
+    return 2 * sum;
   });
   return { sums, expected, error, findings: machine.findings.map(formatFinding) };
 }
 
 const tall = { ...plain, near: 2048 };
 const cases: readonly Case[] = [
-  ...Object.keys(kinds).map((type) => ({ type, a: along(128), b: along(64) })),
+  ...Object.keys(kinds)
+    .filter((type) => type !== 'e2m1')
+    .map((type) => ({ type, a: along(128), b: along(64) })),
   ...['bf16', 'e4m3'].map((type) => ({ type, a: tall, b: plain })),
   ...['f16', 's8'].map((type) => ({ type, a: 'tensor memory' as const, b: along(32) })),
   ...['bf16', 'e4m3'].map((type) => ({ type, a: along(128), b: along(128), blocks: 2 as const })),
-  ...['e4m3', 'e5m2'].map((type) => ({ type, a: along(128), b: along(64), scaled: true as const })),
-  { type: 'e4m3', a: along(128), b: along(128), blocks: 2, scaled: true },
+  ...['e4m3', 'e5m2'].map((type) => ({ type, a: along(128), b: along(64), scaled: 1 as const })),
+  ...([2, 4] as const).map((scaled) => ({ type: 'e2m1', a: along(128), b: along(64), scaled })),
+  { type: 'e4m3', a: along(128), b: along(128), blocks: 2, scaled: 1 },
 ];
 
 describe('a product in tensor memory', () => {
