@@ -14,7 +14,7 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 11_260,
-  gpu: 21_400,
+  gpu: 21_440,
   net: 11_340,
   moe: 19_580,
   verify: 7_080,
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 85_090 },
+  { name: 'src', files: sources('src'), ceiling: 85_130 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_910 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_860 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_890 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 35_410 },
