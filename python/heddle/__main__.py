@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import List, get_args
 
 from . import _cache
-from ._shape import VERSION, Shape
+from ._shape import VERSION, Shape, about
 from .errors import HeddleError, UnavailableError
 
 
@@ -21,10 +21,12 @@ def main(words: List[str]) -> int:
         flag = "--" + field.name.replace("_", "-")
         required = isinstance(field.default, type(fields(Shape)[0].default))
         if field.type is bool:
-            command.add_argument(flag, action="store_true")
+            command.add_argument(flag, action="store_true", help=about.get(field.name))
         else:
             kind = int if field.type is int or int in get_args(field.type) else str
-            command.add_argument(flag, type=kind, required=required, default=None if required else field.default)
+            default = None if required else field.default
+            command.add_argument(flag, type=kind, required=required, default=default, help=about.get(field.name))
+    command.add_argument("--gradients", action="store_true", help="that of Buffers made with gradients=True, too")
     tried = commands.add_parser("verify", help="runs a layer on the GPUs of this machine, beside torch")
     tried.add_argument("--ranks", type=int, help="of them; all by default")
     given = vars(parser.parse_args(words))
@@ -38,7 +40,9 @@ def main(words: List[str]) -> int:
                 what = f"torch sees {device_count()} GPUs here, and a layer runs on {given['ranks'] or 'at least 1'}"
                 raise UnavailableError(what, "Compare nvidia-smi, and torch.version.cuda, which a torch for CPUs lacks")
             return 0 if verify(given["ranks"] or device_count()) else 1
-        print(_cache.compiled(Shape(**given)))
+        gradients, shape = given.pop("gradients"), Shape(**given)
+        for of in [shape, shape.of_router_gradients()] if gradients else [shape]:
+            print(_cache.compiled(of))
         return 0
     except HeddleError as error:
         print(f"heddle: {error} ({error.code})", file=sys.stderr)

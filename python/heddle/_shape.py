@@ -1,7 +1,9 @@
 """The shape of a layer: what its kernels are compiled for."""
 
 import hashlib
+import inspect
 import json
+import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Dict, List, Optional, get_args
 
@@ -78,6 +80,14 @@ class Shape:
         if self.inner is not None and self.weights == "e4m3" and self.dispatch != "fp8":
             raise ArgumentError("dispatch", self.dispatch, "fp8, which weights of e4m3 take")
 
+    def of_router_gradients(self) -> "Shape":
+        """The shape of the small set that brings gradients of router weights home, rows of top-k f32, of 16 bytes or a multiple."""
+        for option in ("inner", "sort", "places"):
+            if getattr(self, option) is not None:
+                raise ArgumentError(option, getattr(self, option), "left out with gradients")
+        kept = ("ranks", "experts", "top_k", "max_tokens", "masks", "sms", "nodes", "family", "arch", "multiprocessors")
+        return Shape(hidden=-(-self.top_k // 4) * 4, dtype="f32", **{name: getattr(self, name) for name in kept})
+
     @property
     def key(self) -> str:
         """Names the compiled file: another shape, or another version of Heddle, has another key."""
@@ -120,7 +130,13 @@ class Shape:
 
     def __str__(self) -> str:
         parts = "dispatch, experts and combine" if self.inner is not None else "dispatch and combine"
-        return f"{parts} for {self.ranks} ranks, hidden {self.hidden}, {self.max_tokens} tokens, {self.arch}"
+        return f"{parts} for {self.ranks} rank{'' if self.ranks == 1 else 's'}, hidden {self.hidden}, {self.max_tokens} tokens, {self.arch}"
 
 
-names = [field.name for field in fields(Shape)]
+try:
+    _source = inspect.getsource(Shape)
+except OSError:  # Compiled modules may come alone.
+    _source = ""
+#: What each option is: the comments above, which `help` and `--help` show.
+about = {name: re.sub(r"\s+#:", "", text) for text, name in re.findall(r"#: (.*(?:\n +#:.*)*)\n    (\w+):", _source)}
+Shape.__doc__ = f"{Shape.__doc__}\n\n" + "\n".join(f"{name}: {text}" for name, text in about.items())

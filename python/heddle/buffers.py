@@ -1,6 +1,7 @@
 """Buffers: the windows, memory and kernels that all layers of a model share on a rank."""
 
 import ctypes
+from dataclasses import asdict
 from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
 
 import torch
@@ -54,6 +55,7 @@ class Buffers:
         if self.device.type == "cuda" and self.device.index is None:
             self.device = torch.device("cuda", torch.cuda.current_device())
         self.shape = Shape(ranks=self.ranks, **{**_here(self.device), **options})
+        beside = self.shape.of_router_gradients() if gradients else None
         if self.shape.nodes > 1 and self.shape.masks:
             raise ArgumentError("masks", True, "left out between nodes: Python’s proxies leave no rank out")
 
@@ -112,21 +114,9 @@ class Buffers:
         self.memory: Dict[str, int] = {of["name"]: of["bytes"] for of in description["memory"]}
         #: The set for gradients of router weights.
         self.gradients: Optional[Buffers] = None
-        if gradients:
-            shape = self.shape
-            self.gradients = Buffers(
-                group,
-                device=device,
-                wait_ms=wait_ms,
-                experts=shape.experts,
-                top_k=shape.top_k,
-                max_tokens=shape.max_tokens,
-                # Rows of f32, of 16 bytes or a multiple.
-                hidden=-(-shape.top_k // 4) * 4,
-                dtype="f32",
-                family=shape.family,
-                nodes=shape.nodes,
-            )
+        if beside is not None:
+            kept = {name: of for name, of in asdict(beside).items() if name != "ranks"}
+            self.gradients = Buffers(group, device=self.device, wait_ms=wait_ms, **kept)
         # Rows travel as bytes.
         for name, dtype in _rows(self.shape).items():
             self.received[f"payloads.{name}"] = self.received[f"payloads.{name}"].view(dtype)
@@ -169,6 +159,8 @@ class Buffers:
         self._meet(group)
         self._round.stage = "combined"
         self.masked = out
+        if self.gradients is not None:
+            self.gradients.mask(out, group)
 
     def waits(self) -> Dict[str, torch.Tensor]:
         """Microseconds that this rank's kernels waited for each rank in 'dispatch' and in 'combine': means of the last 64 rounds that ended."""

@@ -33,6 +33,10 @@ class ExpertParallel:
         self.buffers = buffers
         self._values = (ctypes.c_uint64 * buffers._arguments)()
         self._held: Tuple[torch.Tensor, ...] = ()
+        from .ops import handle  # Which imports this module.
+
+        #: By which operations of torch know it.
+        self._handle = handle(self)
         if (places is None) != (buffers.shape.places is None):
             raise ArgumentError("places", places, "given, as the Buffers’ places are" if places is None else "left out")
         if places is not None:
@@ -115,7 +119,7 @@ class ExpertParallel:
         """Notes what a round brings; returns how many tokens."""
         buffers = self.buffers
         shape, device = buffers.shape, buffers.device
-        tokens = len(x) if isinstance(x, torch.Tensor) and x.dim() > 0 else 0
+        tokens = x.shape[0] if isinstance(x, torch.Tensor) and x.dim() > 0 else 0
         if tokens > shape.max_tokens:
             raise ArgumentError("x", f"{tokens} tokens", f"at most max_tokens, {shape.max_tokens}")
         require_tensor("x", x, dtypes[shape.dtype], (tokens, shape.hidden), device)
@@ -221,9 +225,6 @@ class Experts(ExpertParallel):
             argument, tensor = given[of["name"]]
             require_tensor(argument, tensor, dtypes[of["dtype"]], tuple(of["shape"]), buffers.device)
             self._values[buffers._arguments - len(buffers._weights) + i] = tensor.data_ptr()
-        from .ops import handle  # Which imports this module.
-
-        self._handle = handle(self)
         self._weights = [tensor for _, tensor in given.values() if tensor is not None]
 
     def __call__(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor) -> torch.Tensor:
@@ -231,8 +232,8 @@ class Experts(ExpertParallel):
 
         torch.compile goes through it. It has no gradient: backward says so.
         """
-        trained = torch.is_grad_enabled() and any(getattr(of, "requires_grad", False) for of in (x, topk_weights))
-        if trained or torch.compiler.is_compiling():
+        trained = getattr(x, "requires_grad", False) or getattr(topk_weights, "requires_grad", False)
+        if (trained and torch.is_grad_enabled()) or torch.compiler.is_compiling():
             return torch.ops.heddle.layer(x, topk_ids, topk_weights, self._handle)  # type: ignore[no-any-return]
         return self.forward(x, topk_ids, topk_weights)
 
@@ -245,7 +246,12 @@ class Experts(ExpertParallel):
     ) -> torch.Tensor:
         """As a call, into `out` where it is given."""
         self._bring(x, topk_ids, topk_weights)
-        out = self._out(out)
+        if out is None:
+            # Checked already, and made in half the time.
+            out = torch.empty_like(x)
+            self._values[_OUT] = out.data_ptr()
+        else:
+            self._out(out)
         self.buffers._round.step("a layer", self, "combined", "combined")
         self.buffers._run("dispatchSend", "combineRecv", self._values)
         return out

@@ -96,7 +96,7 @@ def _dispatch_backward(
     rows = torch.zeros(*experts.shape[:2], width, dtype=torch.float32, device=of_weights.device)
     # A route's gradient lives where its expert does.
     rows[..., : experts.shape[-1]] = torch.where(experts >= 0, of_weights, 0)
-    sums = torch.ops.heddle.combine(rows, topk_ids, handle(beside))
+    sums = torch.ops.heddle.combine(rows, topk_ids, beside._handle)
     return x, None, sums[:, : experts.shape[-1]], None
 
 
@@ -120,8 +120,7 @@ torch.library.register_autograd("heddle::combine", _combine_backward, setup_cont
 def gradients(layer: ExpertParallel) -> ExpertParallel:
     """The layer that brings gradients of router weights home, rows of top-k f32. It is made with Buffers whose `gradients` are true."""
     found = layer.buffers.gradients
-    if found is None:
-        raise ArgumentError("gradients", False, "True, for Buffers through which a router is trained")
+    assert found is not None
     if found not in _beside:
         _beside[found] = ExpertParallel(found)
     return _beside[found]
@@ -137,11 +136,11 @@ def dispatch(
 
     Slots without an expert of this rank are 0, and −1 where a route's expert is elsewhere. Gradients come back to `x` and `topk_weights`.
     """
-    if topk_weights.requires_grad:
-        gradients(layer)
-    return torch.ops.heddle.dispatch(x, topk_ids, topk_weights, handle(layer))  # type: ignore[no-any-return]
+    if topk_weights.requires_grad and layer.buffers.gradients is None:
+        raise ArgumentError("gradients", False, "True, for Buffers through which a router is trained")
+    return torch.ops.heddle.dispatch(x, topk_ids, topk_weights, layer._handle)  # type: ignore[no-any-return]
 
 
 def combine(layer: ExpertParallel, rows: torch.Tensor, topk_ids: torch.Tensor) -> torch.Tensor:
     """The sums of rows over the routes of this rank's tokens, with gradients. `topk_ids` are those of the dispatch."""
-    return torch.ops.heddle.combine(rows, topk_ids, handle(layer))  # type: ignore[no-any-return]
+    return torch.ops.heddle.combine(rows, topk_ids, layer._handle)  # type: ignore[no-any-return]

@@ -52,6 +52,7 @@ print(refused(heddle.Buffers, **options, wait_ms=0))
 print(refused(heddle.Buffers, **options, dtype=torch.bfloat16))
 print(refused(heddle.Buffers, **options, inner=64, sort="masked"))
 print(refused(heddle.Buffers, **options, inner=128, weights="e4m3"))
+print(refused(heddle.Buffers, **options, inner=64, gradients=True))
 
 buffers = heddle.Buffers(**options)
 print(refused(buffers.mask, []))
@@ -62,6 +63,13 @@ assert rows.shape == (1, 8, 128) and experts.shape == shares.shape == (1, 8, 2)
 sums = heddle.combine(layer, rows, ids)
 assert sums.shape == (3, 128) and sums.requires_grad
 sums.sum().backward()
+assert x.grad is not None and x.grad.shape == x.shape
+# Compiled, it is one graph.
+around = torch.compile(
+    lambda *brought: heddle.combine(layer, heddle.dispatch(layer, *brought)[0], brought[1]), fullgraph=True, backend="aot_eager"
+)
+x.grad = None
+around(x, ids, weights).sum().backward()
 assert x.grad is not None and x.grad.shape == x.shape
 print(refused(heddle.dispatch, layer, x, ids, weights.requires_grad_()))
 buffers.destroy()
@@ -82,6 +90,9 @@ buffers = heddle.Buffers(**{**options, "hidden": 256}, sort="contiguous", capaci
 layer, scales = heddle.SortedRows(buffers), buffers.planned["rows.scales"]
 assert scales.shape == (18, 2) and buffers.planned["rows.x"].shape == (18, 256)
 scales.copy_(torch.arange(36).view(18, 2))
+# As DeepGEMM on Hopper takes them; FlashInfer takes them as they are, and offsets.
+assert scales.is_contiguous() and scales.dtype == torch.float32
+assert buffers.planned["offsets"].shape == (5,) and buffers.planned["offsets"].dtype == torch.int32
 assert layer.column_scales().equal(scales) and layer.column_scales().stride() == (1, 20)
 buffers.destroy()
 

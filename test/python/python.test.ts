@@ -209,8 +209,8 @@ test('places are dealt as TypeScript deals them', needing('python3'), () => {
 
 describe('the cache of shapes', needing('python3'), () => {
   const asked = ['--ranks', '2', '--experts', '16', '--top-k', '4', '--max-tokens', '64', '--hidden', '1024'];
-  const compile = (more: Readonly<Record<string, string>>) => {
-    const child = spawn('python3', ['-m', 'heddle', 'compile', ...asked], { env: env(more) });
+  const compile = (more: Readonly<Record<string, string>>, ...flags: readonly string[]) => {
+    const child = spawn('python3', ['-m', 'heddle', 'compile', ...asked, ...flags], { env: env(more) });
     let said = '';
     for (const stream of [child.stdout, child.stderr]) stream.on('data', (data) => (said += String(data)));
     return new Promise<{ status: number | null; said: string }>((done) =>
@@ -249,7 +249,18 @@ describe('the cache of shapes', needing('python3'), () => {
     expect(calls[0]).toContain('export one-sided --shape ranks=2,tokens=64,hidden=1024,experts=16,topk=4');
     const again = await compile({ HEDDLE_NODE: '/nowhere/node' });
     expect(again.said.trim()).toBe(join(shapes, files[0]!));
-    rmSync(join(shapes, files[0]!));
+    // Gradients of router weights have a set of their own, which an image needs, too.
+    expect((await compile({ HEDDLE_NODE }, '--gradients')).said).toContain(files[0]);
+    expect(readFileSync(inFolder('calls'), 'utf8')).toContain(
+      'tokens=64,hidden=4,experts=16,topk=4,dtype=f32',
+    );
+    for (const file of readdirSync(shapes)) rmSync(join(shapes, file));
+  });
+
+  test('says what each option is', async () => {
+    const { said } = await compile({}, '--help');
+    expect(said).toMatch(/--sort SORT +For experts of the caller's:/);
+    expect(said).toMatch(/--multiprocessors MULTIPROCESSORS\s+Multiprocessors of the GPU\./);
   });
 
   test('says where shapes cannot be kept', async () => {
@@ -326,6 +337,7 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
       'HEDDLE_ARGUMENT: dtype is torch.bfloat16; it must be of type str',
       'HEDDLE_ARGUMENT: sort is masked; it must be left out with inner, whose experts find their rows themselves',
       'HEDDLE_ARGUMENT: dispatch is same; it must be fp8, which weights of e4m3 take',
+      'HEDDLE_ARGUMENT: inner is 64; it must be left out with gradients',
       'HEDDLE_ARGUMENT: masks is False; it must be given when the Buffers are made',
       'HEDDLE_ARGUMENT: gradients is False; it must be True, for Buffers through which a router is trained',
       'HEDDLE_ARGUMENT: down is torch.bfloat16 [4, 64, 128] on cpu, with gaps; it must be torch.bfloat16 [4, 128, 64] on cpu, contiguous',
@@ -337,8 +349,8 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
       'HEDDLE_ARGUMENT: ranks is [0]; it must be some of 0 to 0, and not this one, 0',
     ]);
     expect(status).toBe(0);
-    // A round for dispatch, one for combine, and one for the gradient of each.
-    const rounded = [trained, trained, trained, trained];
+    // A round for dispatch, one for combine, and one for the gradient of each; and compiled the same.
+    const rounded = Array<typeof trained>(8).fill(trained);
     const first = placed.launches.filter(({ phase }) => phase === 'dispatchSend');
     const wholes = [whole, whole, whole, whole];
     const all = [split, split, ...rounded, sorted, ...wholes, { launches: first }, placed];
