@@ -68,6 +68,7 @@ class Rounds:
     """heddle.ExpertParallel by all-gathers: dispatch leaves the slots with an expert here, and combine sums over all ranks."""
 
     def __init__(self, buffers):
+        self._handle = heddle.ops.handle(self)
         self.buffers = buffers
 
     def dispatch(self, x, ids, weights):
