@@ -36,11 +36,11 @@ const parts: readonly Part[] = [
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
   { name: 'src', files: sources('src'), ceiling: 85_130 },
-  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_910 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_890 },
+  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_920 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_900 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 35_410 },
+  ...{ name: 'docs and README', ceiling: 35_550 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
