@@ -221,7 +221,7 @@ export class SimDevice implements Device {
     this.#requireLive();
     const { addresses } = this.#shared;
     // Nothing but multimem may use it, so nothing lies there.
-    const buffer = new SimBuffer(-1, `${name}, a multicast address`, this.rank, 0);
+    const buffer = new SimBuffer(-1, `${name}, a multicast address for multimem alone`, this.rank, 0);
     buffer.everywhere = places.map((place, rank) => addresses.find(`places[${rank}]`, place, 0));
     return addresses.place(buffer);
   }

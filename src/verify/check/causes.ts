@@ -31,6 +31,8 @@ const reasons: Readonly<Record<Assumption, string>> = {
   launches: 'a launch begins and ends with a fence of all GPUs, of which PTX says nothing',
   barriers:
     'what a thread has fenced comes, behind a barrier, before the stores of all its threads; to PTX before its own',
+  clusters:
+    'a wait for an mbarrier sees what any block of its cluster did; to PTX it sees its own block’s where it says no scope',
   volatile: 'a thread goes on only once it has a volatile load’s value; to PTX that load acquires nothing',
   vectors: 'an aligned vector is read and written at once; to PTX its parts are accesses of their own',
 };

@@ -6,7 +6,7 @@ import type { AccessForm, FenceOrder, Order, Scope, Space, Span } from '../../..
  * `barriers`: what a thread has fenced comes, behind a barrier, before the stores of all its threads.
  * `volatile`: a thread that has seen a volatile load's value goes on behind it. `vectors`: an atomic access of a vector is one access.
  */
-export const assumptions = ['launches', 'barriers', 'volatile', 'vectors'] as const;
+export const assumptions = ['launches', 'barriers', 'clusters', 'volatile', 'vectors'] as const;
 export type Assumption = (typeof assumptions)[number];
 
 /** A buffer of the simulated machine: device memory, a window, or a block's shared memory. */

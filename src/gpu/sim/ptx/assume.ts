@@ -10,12 +10,15 @@ const known = new Map<string, WeakMap<PtxKernel, PtxKernel>>();
 
 export function assuming(kernel: PtxKernel, assume: readonly Assumption[]): PtxKernel {
   const [waits, vectors] = [assume.includes('volatile'), assume.includes('vectors')];
-  if (!waits && !vectors) return kernel;
-  const key = `${waits} ${vectors}`;
+  const blocks = assume.includes('clusters') && kernel.cluster > 1;
+  if (!waits && !vectors && !blocks) return kernel;
+  const key = `${waits} ${vectors} ${blocks}`;
   const made = known.get(key) ?? new WeakMap<PtxKernel, PtxKernel>();
   known.set(key, made);
   const change = (one: PtxInstruction): PtxInstruction => {
     const [name] = one.parts;
+    if (blocks && name === 'mbarrier' && /^(try|test)_wait$/.test(one.parts[1]!))
+      return { ...one, parts: [...one.parts.filter((part) => part !== 'cta'), 'cluster'] };
     if (name !== 'ld' && name !== 'st') return one;
     const parts = one.parts.flatMap((part) => {
       if (waits && name === 'ld' && part === 'volatile') return ['acquire', 'sys'];

@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { formatFinding, SimMachine } from '../../../../src/gpu/sim/index.js';
+import { formatFinding, type MachineOptions, SimMachine } from '../../../../src/gpu/sim/index.js';
 import { ptx } from '../../../../src/lang/ptx/index.js';
 import { cudaTool, needing } from '../../../needs.js';
 import { temporaryFolder } from '../../../temporary.js';
@@ -116,7 +116,11 @@ END: ret;
 `;
 }
 
-async function multiply(of: Case, change = (text: string) => text, seed = '1') {
+async function multiply(
+  of: Case,
+  change = (text: string) => text,
+  { seed = '1', assume = [] }: Pick<MachineOptions, 'seed' | 'assume'> = {},
+) {
   const { type, a, b, blocks = 1, scaled } = of;
   const { size, bits } = numbers[type]!;
   const depth = 32 / size;
@@ -148,7 +152,7 @@ async function multiply(of: Case, change = (text: string) => text, seed = '1') {
       for (let k = 0; k < depth; k++)
         put(base + second + placeOf(b, row, byteAt(k)), value(block * half + row + 5 * k), k);
   }
-  const machine = SimMachine.create({ ranks: 1, mode: 'checked', seed });
+  const machine = SimMachine.create({ ranks: 1, mode: 'checked', seed, assume });
   const device = machine.device(0);
   const stream = device.createStream();
   const [from, out] = [
@@ -262,6 +266,13 @@ describe('a product in tensor memory', () => {
   ])('is wrong where %s', async (_, right, wrong, said) => {
     const { findings } = await multiply(plainCase, (text) => text.replace(right, wrong));
     expect(findings.join('\n')).toContain(said);
+  });
+
+  test('reaches a wait that says no scope in the other block of a pair by the letter of PTX alone', async () => {
+    const pair = cases.find(({ blocks }) => blocks === 2)!;
+    const unscoped = (text: string): string => text.replace('.acquire.cluster.', '.');
+    expect((await multiply(pair, unscoped)).findings.join()).toContain('Data race on tensor memory');
+    expect((await multiply(pair, unscoped, { assume: ['clusters'] })).findings).toEqual([]);
   });
 
   // Each warp stores a factor into its own lanes, which one thread multiplies.
