@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 85_130 },
+  { name: 'src', files: sources('src'), ceiling: 85_140 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_920 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_900 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_910 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 35_550 },
+  ...{ name: 'docs and README', ceiling: 35_590 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
