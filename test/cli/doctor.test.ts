@@ -15,6 +15,9 @@ import { needing } from '../needs.js';
 import { temporaryFolder } from '../temporary.js';
 import { transpiled } from '../tree.js';
 
+/** Looking at all its providers takes longer than all else. */
+const noLibfabric = { HEDDLE_LIBFABRIC: '/nope/none.so' };
+
 describe('heddle doctor', () => {
   async function diagnosis(): Promise<Diagnosis> {
     const written: string[] = [];
@@ -64,9 +67,9 @@ describe('heddle doctor', () => {
   it('says nothing against an NVRTC that a variable leaves out', needing('nvcc'), () => {
     const folder = temporaryFolder(onTestFinished);
     for (const name of ['libnvrtc.so.12', 'libnvrtc.so.13']) writeFileSync(join(folder, name), 'no library');
-    const { found } = examined({ LD_LIBRARY_PATH: folder });
+    const { found } = examined({ ...noLibfabric, LD_LIBRARY_PATH: folder });
     expect(found('CUDA compiler')).toMatchObject({ state: 'broken' });
-    const other = examined({ LD_LIBRARY_PATH: folder, HEDDLE_COMPILER: 'nvcc' });
+    const other = examined({ ...noLibfabric, LD_LIBRARY_PATH: folder, HEDDLE_COMPILER: 'nvcc' });
     expect(other.found('CUDA compiler')).toMatchObject({ state: 'found' });
   });
 
@@ -90,7 +93,7 @@ describe('heddle doctor', () => {
     const env = {
       ...{ HEDDLE_DEVICE: 'gpu', HEDDLE_WINDOWS: 'curtains' },
       ...{ HEDDLE_CACHE: '/dev/null/cache', HEDDLE_TUNING: '/nope/tuning.json', HEDDLE_COMPILER: 'gcc' },
-      HEDDLE_LIBFABRIC: '/nope/none.so',
+      ...noLibfabric,
       ...{ HEDDLE_NVTX: '/nope/libnvtx.so', HEDDLE_WIRES: 'copper', HEDDLE_PROXY_CPUS: '3,x' },
     };
     const { status, usable, found } = examined(env);
@@ -174,7 +177,13 @@ describe('heddle doctor on a driver that withholds something', needing('cc'), ()
     const child = spawnSync(process.execPath, [transpiled('src/cli/main.ts'), 'doctor', '--json'], {
       encoding: 'utf8',
       timeout: 50_000,
-      env: { ...process.env, CUDA_MODULE_LOADING: 'EAGER', LD_LIBRARY_PATH: driver.folder, ...env },
+      env: {
+        ...process.env,
+        ...noLibfabric,
+        CUDA_MODULE_LOADING: 'EAGER',
+        LD_LIBRARY_PATH: driver.folder,
+        ...env,
+      },
     });
     const { findings } = JSON.parse(child.stdout) as Diagnosis;
     const broken = findings.some(({ state }) => state === 'broken');

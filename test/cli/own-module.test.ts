@@ -138,19 +138,24 @@ test('a module of several kernels is printed kernel by kernel', async () => {
 
 const throws: string = "export const one: number = 1;\nthrow new Error('no, not today');\n";
 
-/** What loads a module is one function: all commands that call it are tried with one that throws. */
-test.each([
-  ['check', []],
-  ['emit', []],
-  ['check', ['--ptx', join(root, 'examples/ptx/exchange.ptx'), '--host']],
-])(
-  'heddle %s %j says where a module fails that cannot be loaded, and no stack of its own',
-  (command, before) => {
-    const { status, stderr } = started(command, ...before, write('throws.ts', throws));
+test('a module that fails where it is loaded is named with the place, without a stack', () => {
+  const { status, stderr } = started('check', write('throws.ts', throws));
+  expect(status).toBe(1);
+  expect(stderr).toMatch(/^heddle: .* cannot be loaded: .*no, not today \(.*throws\.ts:2:7\) /s);
+  expect(stderr).toContain('(HEDDLE_FILE: docs/troubleshooting.md#heddle_file)');
+  expect(stderr).not.toMatch(/^ +at /m);
+});
+
+/** One function loads modules: all other commands that call it are tried with one that throws. */
+test.each([['emit'], ['check', '--ptx', join(root, 'examples/ptx/exchange.ptx'), '--host']])(
+  'so it is by heddle %s %s',
+  async (...command) => {
+    const { status, stdout } = await run(...command, write('throws.ts', throws), '--json');
     expect(status).toBe(1);
-    expect(stderr).toMatch(/^heddle: .* cannot be loaded: .*no, not today \(.*throws\.ts:2:7\) /s);
-    expect(stderr).toContain('(HEDDLE_FILE: docs/troubleshooting.md#heddle_file)');
-    expect(stderr).not.toMatch(/^ +at /m);
+    expect(JSON.parse(stdout).error).toMatchObject({
+      code: 'HEDDLE_FILE',
+      message: expect.stringMatching(/ cannot be loaded: .*no, not today/s),
+    });
   },
 );
 

@@ -21,7 +21,9 @@ import { gemmKernel } from '../../lang/hopper/gemm.js';
 import { machineOf } from './harness.js';
 
 describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
-  test.each(gemmCases.map((one) => ({ name: gemmName(one), one })))('a GEMM of $name', async ({ one }) => {
+  // How tiles lie is the same for the race detector.
+  const gemms = gemmCases.filter(({ swizzle }) => mode === 'fast' || swizzle === 128);
+  test.each(gemms.map((one) => ({ name: gemmName(one), one })))('a GEMM of $name', async ({ one }) => {
     const { machine, ranks } = machineOf({ ranks: 1, mode });
     const { result, expected } = await multiply(ranks[0]!.device, one);
     expect(machine.findings).toEqual([]);
