@@ -37,10 +37,10 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 85_140 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_920 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_910 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_900 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 35_590 },
+  ...{ name: 'docs and README', ceiling: 35_560 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
