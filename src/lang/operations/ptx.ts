@@ -88,9 +88,10 @@ function qualifiers({ order, scope, cache, space }: Accessed): string {
   return `${ordered}.${space === 'cluster' ? 'shared::cluster' : space}${cache === 'stream' && space === 'global' ? '.L1::no_allocate' : ''}`;
 }
 
-/** The access of an effect through its pointer. */
+/** The helper's parameter that says in which block of the cluster. */
 const rankOf = ({ space }: Accessed): string => (space === 'cluster' ? ', u32 rank' : '');
 
+/** The access of an effect through its pointer. */
 export const accessed = (
   effect: Pick<Manner, 'order' | 'scope'> & Partial<Manner> & { readonly pointer: Expr },
 ): Accessed => {
