@@ -47,13 +47,8 @@ export function callersOf(process: number, stack: Buffer): Callers {
     if (told === undefined) {
       const named = places.map(({ at, mapping }) => nameOf(at, mapping)).filter((name) => name !== null);
       const own = named.filter(({ symbol }) => symbol !== kernel && !isBetween.test(symbol));
-      told =
-        own.length === 0
-          ? null
-          : own
-              .slice(0, most)
-              .map(({ text }) => text)
-              .join(', called by ');
+      const texts = own.slice(0, most).map(({ text }) => text);
+      told = texts.join(', called by ') || null;
     }
     return told;
   };

@@ -27,11 +27,14 @@ export interface Call {
   readonly process: Process;
   readonly kind: number;
   readonly device: number;
-  readonly words: readonly number[];
+  readonly words: readonly [number, number, number, number, number];
   /** The places in code from which it comes, of 8 bytes each. */
   readonly stack: Buffer;
   readonly tail: Buffer;
 }
+
+/** Gets a call and its words. Gives the word of an answer, a list of it and what follows it, or nothing of use. */
+export type Handler = (call: Call, ...words: Call['words']) => unknown;
 
 /** Memory that the program knows, by the upper words of its addresses. `free` is left out where its address is not what frees it. */
 export type Memories = Map<number, MemoryOfProgram>;
@@ -49,3 +52,15 @@ interface MemoryOfProgram {
 
 /** Addresses of one allocation have their upper words in common. */
 export const upper = (address: number): number => Math.floor(address / 2 ** 32);
+
+/** What the map has by that number, or the error of a program that knows none such. */
+export function known<T>(
+  map: ReadonlyMap<number, T>,
+  what: string,
+  number: number,
+  result = cuda.invalid,
+): T {
+  const found = map.get(number);
+  if (found === undefined) throw new CallError(result, `there is no ${what} ${number}`);
+  return found;
+}

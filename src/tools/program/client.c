@@ -205,6 +205,21 @@ int wrong(int error) {
   return error;
 }
 
+static void *run_host_functions(void *nothing) {
+  uint64_t run, value;
+  while (ask(NEXT_HOST_FUNCTION, (words){0}, NULL, 0, &run, &value) == SUCCESS) ((void (*)(void *))run)((void *)value);
+  return nothing;
+}
+static void start_host_functions(void) {
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, run_host_functions, NULL) == 0) pthread_detach(thread);
+}
+int call_host(void *stream, void (*run)(void *), void *value) {
+  static pthread_once_t started = PTHREAD_ONCE_INIT;
+  pthread_once(&started, start_host_functions);
+  return ASK(HOST_FUNCTION, U(stream), U(run), U(value));
+}
+
 /* The attributes of a device that are not 0. */
 static const struct { int id, value; } attributes[] = {
   {1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535}, {8, 49152}, {9, 65536}, {10, 32},

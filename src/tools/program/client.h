@@ -8,7 +8,10 @@
 #define API __attribute__((visibility("default")))
 
 /* Results that both the runtime and the driver have, by the same numbers. */
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101, NOT_SUPPORTED = 801 };
+enum {
+  SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_IMAGE = 200,
+  INVALID_CONTEXT = 201, NO_PTX = 218, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_SUPPORTED = 801
+};
 
 /* What a message asks for: the same list as in session.ts. */
 enum {
@@ -32,6 +35,7 @@ enum { BASE = 128, ALIAS, CREATE, HOLD, RELEASE, RESERVE, MAP, UNMAP, UNRESERVE,
 #define attribute_of heddle_attribute_of
 #define has_runtime heddle_has_runtime
 #define tell_first heddle_tell_first
+#define call_host heddle_call_host
 
 typedef uint64_t words[5];
 
@@ -53,6 +57,8 @@ API int refuse(const char *call);
 API void show(uint64_t at, uint64_t origin, size_t bytes);
 /* An attribute of all devices, by its number. */
 API int attribute_of(int id);
+/* Enqueues a function of the host. A thread of their own runs them, one after the other. */
+API int call_host(void *stream, void (*run)(void *), void *value);
 /* Keeps an error. */
 API int wrong(int error);
 

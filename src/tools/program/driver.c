@@ -13,12 +13,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { INVALID_IMAGE = 200, INVALID_CONTEXT = 201, NO_PTX = 218, INVALID_HANDLE = 400, NOT_FOUND = 500 };
 enum { PAGE = 1 << 16, MOST_DEVICES = 128 };
 
 typedef uint64_t address;
-typedef void *stream;
-typedef void *event;
 
 /* Contexts: the primary one of each device, and the stack of this thread, whose top is the device. */
 
@@ -26,19 +23,13 @@ static int primaries[MOST_DEVICES];
 static _Thread_local int below[16], depth;
 
 static int is_here(void) { return depth > 0 || has_runtime; }
-#define IN_CONTEXT \
-  if (!is_here()) return INVALID_CONTEXT
+#include "both.h"
 
 API int cuInit(unsigned flags) {
   uint64_t count;
   return flags != 0 ? INVALID_VALUE : get(COUNT, 0, 0, &count);
 }
 API int cuDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
-API int cuDeviceGetCount(int *count) {
-  uint64_t word = 0;
-  int error = get(COUNT, 0, 0, &word);
-  return *count = (int)word, error;
-}
 API int cuDeviceGet(int *to, int ordinal) {
   int count, error = cuDeviceGetCount(&count);
   if (error != SUCCESS || ordinal < 0 || ordinal >= count) return error ? error : INVALID_DEVICE;
@@ -47,9 +38,7 @@ API int cuDeviceGet(int *to, int ordinal) {
 API int cuDeviceGetName(char *name, int length, int of) { return snprintf(name, (size_t)length, "simulated GPU"), SUCCESS; }
 API int cuDeviceGetUuid_v2(char *to, int of) { return memset(to, 0, 16), to[15] = (char)of, SUCCESS; }
 API int cuDeviceTotalMem_v2(size_t *bytes, int of) { return *bytes = 1UL << 31, SUCCESS; }
-API int cuDeviceGetAttribute(int *value, int id, int of) { return *value = attribute_of(id), SUCCESS; }
 API int cuDeviceComputeCapability(int *major, int *minor, int of) { return *major = 9, *minor = 0, SUCCESS; }
-API int cuDeviceCanAccessPeer(int *can, int here, int there) { return *can = here != there, SUCCESS; }
 API int cuDeviceGetP2PAttribute(int *value, int attribute, int here, int there) { return *value = attribute != 1, SUCCESS; }
 API int cuCtxEnablePeerAccess(void *peer, unsigned flags) { return SUCCESS; }
 API int cuCtxDisablePeerAccess(void *peer) { return SUCCESS; }
@@ -87,18 +76,10 @@ API int cuCtxDestroy_v2(void *context) {
   if (depth > 0 && context == &primaries[device]) device = below[--depth];
   return SUCCESS;
 }
-API int cuCtxGetDevice(int *of) {
-  IN_CONTEXT;
-  return *of = device, SUCCESS;
-}
+API int cuCtxGetDevice(int *of) { IN_CONTEXT; return *of = device, SUCCESS; }
 API int cuCtxGetApiVersion(void *context, unsigned *version) { return *version = 13000, SUCCESS; }
 API int cuCtxSetFlags(unsigned flags) { return SUCCESS; }
 API int cuCtxSetCacheConfig(int config) { return SUCCESS; }
-API int cuCtxGetStreamPriorityRange(int *least, int *greatest) { return *least = 0, *greatest = -5, SUCCESS; }
-API int cuCtxSynchronize(void) {
-  IN_CONTEXT;
-  return ASK(DEVICE_SYNCHRONIZE, 0);
-}
 
 /* Modules and functions. A module is the number of its binary; those of the runtime are small. */
 
@@ -184,14 +165,10 @@ API int cuKernelGetFunction(void **to, void *kernel) { return *to = kernel, SUCC
 API int cuFuncLoad(void *function) { return SUCCESS; }
 API int cuFuncGetModule(void **module, struct function *of) { return *module = (void *)of->module, SUCCESS; }
 API int cuFuncGetName(const char **name, struct function *of) { return *name = of->name, SUCCESS; }
-API int cuFuncSetAttribute(void *function, int attribute, int value) { return SUCCESS; }
-API int cuFuncSetCacheConfig(void *function, int config) { return SUCCESS; }
 API int cuFuncGetAttribute(int *value, int attribute, void *function) {
   static const int values[] = {1024, 0, 0, 0, 32, 90, 90, 0, 232448, -1};
   return *value = attribute < 10 ? values[attribute] : 0, SUCCESS;
 }
-API int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int block, size_t shared) { return *blocks = 2, SUCCESS; }
-API int cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, void *function, int block, size_t shared, unsigned flags) { return *blocks = 2, SUCCESS; }
 
 API int cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *bytes) {
   int error;
@@ -202,10 +179,7 @@ API int cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t 
   return SUCCESS;
 }
 
-struct attribute { int id, pad; union { int flag; unsigned extent[3]; char bytes[64]; } value; };
-struct config { unsigned grid[3], block[3], shared; stream on; const struct attribute *attributes; unsigned count; };
-
-API int cuLaunchKernelEx(const struct config *with, void *function, void **values, void **extra) {
+API int cuLaunchKernelEx(const struct config *with, const void *function, void **values, void **extra) {
   IN_CONTEXT;
   int error;
   char message[48 + MOST_BYTES];
@@ -237,45 +211,7 @@ API int cuLaunchCooperativeKernel(void *function, unsigned gx, unsigned gy, unsi
   return cuLaunchKernelEx(&(struct config){{gx, gy, gz}, {bx, by, bz}, shared, on, &cooperative, 1}, function, values, NULL);
 }
 
-/* Streams and events. */
-
-API int cuStreamCreate(stream *to, unsigned flags) {
-  IN_CONTEXT;
-  return get(STREAM, flags, 0, to);
-}
-API int cuStreamCreateWithPriority(stream *to, unsigned flags, int priority) { return cuStreamCreate(to, flags); }
-API int cuStreamDestroy_v2(stream of) { return ASK(STREAM_DESTROY, U(of)); }
-API int cuStreamSynchronize(stream of) { return ASK(STREAM_SYNCHRONIZE, U(of)); }
-API int cuStreamQuery(stream of) { return ASK(STREAM_QUERY, U(of)); }
-API int cuStreamWaitEvent(stream of, event on, unsigned flags) { return ASK(WAIT, U(of), U(on)); }
-API int cuStreamBeginCapture_v2(stream of, int mode) { return ASK(CAPTURE, U(of)); }
-API int cuStreamEndCapture(stream of, void **graph) { return get(CAPTURE_END, U(of), 0, graph); }
-API int cuStreamIsCapturing(stream of, int *status) {
-  uint64_t word = 0;
-  int error = get(CAPTURE_STATE, U(of), 0, &word);
-  return *status = (int)word, error;
-}
-API int cuGraphInstantiateWithFlags(void **to, void *graph, unsigned long long flags) { return get(GRAPH_INSTANTIATE, U(graph), 0, to); }
-API int cuGraphLaunch(void *of, stream on) { return ASK(GRAPH_LAUNCH, U(of), U(on)); }
-API int cuGraphDestroy(void *of) { return ASK(GRAPH_DESTROY, U(of)); }
-API int cuGraphExecDestroy(void *of) { return ASK(GRAPH_DESTROY, U(of)); }
-API int cuGraphUpload(void *of, stream on) { return SUCCESS; }
 API int cuStreamGetCtx(stream of, void **context) { return cuCtxGetCurrent(context); }
-API int cuEventCreate(event *to, unsigned flags) {
-  IN_CONTEXT;
-  return get(EVENT, flags, 0, to);
-}
-API int cuEventDestroy_v2(event of) { return ASK(EVENT_DESTROY, U(of)); }
-API int cuEventRecord(event of, stream on) { return ASK(RECORD, U(of), U(on)); }
-API int cuEventRecordWithFlags(event of, stream on, unsigned flags) { return ASK(RECORD, U(of), U(on)); }
-API int cuEventSynchronize(event of) { return ASK(EVENT_SYNCHRONIZE, U(of)); }
-API int cuEventQuery(event of) { return ASK(EVENT_QUERY, U(of)); }
-API int cuEventElapsedTime_v2(float *to, event from, event until) {
-  uint64_t nanoseconds = 0;
-  int error = get(ELAPSED, U(from), U(until), &nanoseconds);
-  return *to = (float)nanoseconds / 1e6f, error;
-}
-API int cuEventElapsedTime(float *to, event from, event until) { return cuEventElapsedTime_v2(to, from, until); }
 
 /* Waits for values and writes of them are kernels of one thread. Values of 32 bits stand in the upper half of a word. */
 static const char kernels_of_streams[] =
@@ -310,33 +246,12 @@ static int wait_value(stream on, address at, uint64_t value, unsigned flags, uns
 }
 API int cuStreamWaitValue32_v2(stream on, address at, uint32_t value, unsigned flags) { return wait_value(on, at, value, flags, 0); }
 API int cuStreamWaitValue64_v2(stream on, address at, uint64_t value, unsigned flags) { return wait_value(on, at, value, flags, 1); }
-API int cuStreamWriteValue64_v2(stream on, address at, uint64_t value, unsigned flags) {
-  unsigned wide = 1;
-  return on_stream(on, "write_value", (void *[]){&at, &value, &wide});
-}
-API int cuStreamWriteValue32_v2(stream on, address at, uint32_t value, unsigned flags) {
-  unsigned wide = 0;
-  return on_stream(on, "write_value", (void *[]){&at, &(uint64_t){value}, &wide});
-}
+static int write_value(stream on, address at, uint64_t value, unsigned wide) { return on_stream(on, "write_value", (void *[]){&at, &value, &wide}); }
+API int cuStreamWriteValue64_v2(stream on, address at, uint64_t value, unsigned flags) { return write_value(on, at, value, 1); }
+API int cuStreamWriteValue32_v2(stream on, address at, uint32_t value, unsigned flags) { return write_value(on, at, value, 0); }
 
 /* Memory. */
 
-API int cuMemAlloc_v2(address *at, size_t bytes) {
-  IN_CONTEXT;
-  return get(MALLOC, bytes, 0, at);
-}
-API int cuMemAllocAsync(address *at, size_t bytes, stream on) { return cuMemAlloc_v2(at, bytes); }
-API int cuMemFree_v2(address at) { return at == 0 ? SUCCESS : ASK(FREE, at); }
-API int cuMemFreeAsync(address at, stream on) { return cuMemFree_v2(at); }
-API int cuMemHostAlloc(void **to, size_t bytes, unsigned flags) {
-  *to = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-  return *to ? SUCCESS : OUT_OF_MEMORY;
-}
-API int cuMemAllocHost_v2(void **to, size_t bytes) { return cuMemHostAlloc(to, bytes, 0); }
-API int cuMemFreeHost(void *at) { return free(at), SUCCESS; }
-API int cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags) { return SUCCESS; }
-API int cuMemHostUnregister(void *at) { return SUCCESS; }
-API int cuMemGetInfo_v2(size_t *left, size_t *total) { return *left = *total = 1UL << 31, SUCCESS; }
 API int cuMemGetAddressRange_v2(address *base, size_t *bytes, address at) {
   uint64_t found[2] = {0, 0}, word;
   int error = ask(BASE, (words){at}, NULL, 0, &word, found);
@@ -363,21 +278,17 @@ API int cuPointerGetAttribute(void *to, int attribute, address at) {
 }
 API int cuPointerSetAttribute(const void *value, int attribute, address at) { return SUCCESS; }
 
-/* 1: to a device, 2: from one, 3: between two, 4: see where the addresses lie. */
-static int copy(address to, address from, size_t bytes, int kind, stream on, int waits) {
-  IN_CONTEXT;
-  return bytes == 0 ? SUCCESS : ASK(COPY, to, from, bytes, U(on), 2 * kind + waits);
-}
-API int cuMemcpyHtoD_v2(address to, const void *from, size_t bytes) { return copy(to, U(from), bytes, 1, NULL, 1); }
-API int cuMemcpyHtoDAsync_v2(address to, const void *from, size_t bytes, stream on) { return copy(to, U(from), bytes, 1, on, 0); }
-API int cuMemcpyDtoH_v2(void *to, address from, size_t bytes) { return copy(U(to), from, bytes, 2, NULL, 1); }
-API int cuMemcpyDtoHAsync_v2(void *to, address from, size_t bytes, stream on) { return copy(U(to), from, bytes, 2, on, 0); }
-API int cuMemcpyDtoDAsync_v2(address to, address from, size_t bytes, stream on) { return copy(to, from, bytes, 3, on, 0); }
-API int cuMemcpyDtoD_v2(address to, address from, size_t bytes) { return copy(to, from, bytes, 3, NULL, 0); }
-API int cuMemcpyPeerAsync(address to, void *there, address from, void *here, size_t bytes, stream on) { return copy(to, from, bytes, 3, on, 0); }
+static int move(address to, address from, size_t bytes, int kind, stream on, int waits) { return copy((void *)to, (const void *)from, bytes, kind, on, waits); }
+API int cuMemcpyHtoD_v2(address to, const void *from, size_t bytes) { return move(to, U(from), bytes, 1, NULL, 1); }
+API int cuMemcpyHtoDAsync_v2(address to, const void *from, size_t bytes, stream on) { return move(to, U(from), bytes, 1, on, 0); }
+API int cuMemcpyDtoH_v2(void *to, address from, size_t bytes) { return move(U(to), from, bytes, 2, NULL, 1); }
+API int cuMemcpyDtoHAsync_v2(void *to, address from, size_t bytes, stream on) { return move(U(to), from, bytes, 2, on, 0); }
+API int cuMemcpyDtoDAsync_v2(address to, address from, size_t bytes, stream on) { return move(to, from, bytes, 3, on, 0); }
+API int cuMemcpyDtoD_v2(address to, address from, size_t bytes) { return move(to, from, bytes, 3, NULL, 0); }
+API int cuMemcpyPeerAsync(address to, void *there, address from, void *here, size_t bytes, stream on) { return move(to, from, bytes, 3, on, 0); }
 API int cuMemcpyPeer(address to, int *there, address from, int *here, size_t bytes) { return ASK(PEER_COPY, to, from, bytes, there - primaries, here - primaries); }
-API int cuMemcpyAsync(address to, address from, size_t bytes, stream on) { return copy(to, from, bytes, 4, on, 0); }
-API int cuMemcpy(address to, address from, size_t bytes) { return copy(to, from, bytes, 4, NULL, 1); }
+API int cuMemcpyAsync(address to, address from, size_t bytes, stream on) { return move(to, from, bytes, 4, on, 0); }
+API int cuMemcpy(address to, address from, size_t bytes) { return move(to, from, bytes, 4, NULL, 1); }
 
 /* Words that are not one byte again and again come by a copy. */
 static int fill(address at, uint32_t value, size_t width, size_t count, stream on) {
@@ -386,7 +297,7 @@ static int fill(address at, uint32_t value, size_t width, size_t count, stream o
   if (memcmp(bytes, bytes + 1, width - 1) == 0) return ASK(FILL, at, bytes[0], width * count, U(on));
   if ((all = malloc(width * count)) == NULL) return OUT_OF_MEMORY;
   for (size_t i = 0; i < count; i++) memcpy(all + width * i, bytes, width);
-  int error = copy(at, U(all), width * count, 1, on, 1);
+  int error = move(at, U(all), width * count, 1, on, 1);
   return free(all), error;
 }
 #define FILLS(bits, width)                                                                                                         \
@@ -394,39 +305,7 @@ static int fill(address at, uint32_t value, size_t width, size_t count, stream o
   API int cuMemsetD##bits##Async(address at, uint##bits##_t value, size_t count, stream on) { return fill(at, value, width, count, on); }
 FILLS(8, 1) FILLS(16, 2) FILLS(32, 4)
 
-/* Memory that processes share. A handle is where memory lies first of all; a descriptor holds a handle, and so do 64 bytes. */
-
-struct handle { char mark[16]; address origin; uint64_t bytes; int32_t process; char unused[28]; };
-static const char mark[16] = "heddle memory";
-
-API int cuIpcGetMemHandle(struct handle *to, address at) {
-  *to = (struct handle){.process = getpid()};
-  memcpy(to->mark, mark, sizeof mark);
-  return cuMemGetAddressRange_v2(&to->origin, &to->bytes, at);
-}
-API int cuIpcOpenMemHandle_v2(address *to, struct handle handle, unsigned flags) {
-  if (memcmp(handle.mark, mark, sizeof mark) != 0) return INVALID_VALUE;
-  /* As the driver has it: not in the process that exported it. */
-  if (handle.process == getpid()) return INVALID_CONTEXT;
-  int error = get(ALIAS, handle.origin, 0, to);
-  if (error == SUCCESS) show(*to, handle.origin, handle.bytes);
-  return error;
-}
-API int cuIpcCloseMemHandle(address at) {
-  address base;
-  size_t bytes;
-  int error = cuMemGetAddressRange_v2(&base, &bytes, at);
-  if (error == SUCCESS) error = ASK(UNRESERVE, base);
-  if (error == SUCCESS) show(base, base, bytes);
-  return error;
-}
-API int cuIpcGetEventHandle(struct handle *to, event of) {
-  *to = (struct handle){.origin = U(of), .process = getpid()};
-  return memcpy(to->mark, mark, sizeof mark), SUCCESS;
-}
-API int cuIpcOpenEventHandle(event *to, struct handle handle) {
-  return memcmp(handle.mark, mark, sizeof mark) != 0 ? INVALID_VALUE : get(EVENT_AGAIN, handle.origin, 0, to);
-}
+/* Memory that processes share. A handle is where it lies first of all; a descriptor holds a handle, and so do 64 bytes. */
 
 API int cuMemGetAllocationGranularity(size_t *bytes, const void *properties, int option) { return *bytes = PAGE, SUCCESS; }
 API int cuMemCreate(address *handle, size_t bytes, const int *properties, unsigned long long flags) {
@@ -487,30 +366,14 @@ API int cuTensorMapEncodeTiled(char *to, int type, uint32_t rank, void *at, cons
 
 /* Errors, and calls by name. */
 
-static const struct { int number; const char *name, *text; } errors[] = {
-  {SUCCESS, "CUDA_SUCCESS", "no error"},
-  {INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
-  {OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
-  {NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
-  {NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
-  {INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
-  {INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
-  {INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
-  {NO_PTX, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
-  {301, "CUDA_ERROR_FILE_NOT_FOUND", "file not found"},
-  {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
-  {NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
-  {600, "CUDA_ERROR_NOT_READY", "device not ready"},
-  {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
-  {NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
-};
-static int word_of(int error, const char **to, int text) {
-  for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
-    if (errors[i].number == error) return *to = text ? errors[i].text : errors[i].name, SUCCESS;
-  return *to = NULL, INVALID_VALUE;
+API int cuGetErrorName(int error, const char **name) {
+  int at = known_error(error);
+  return *name = at < 0 ? NULL : errors[at].name, at < 0 ? INVALID_VALUE : SUCCESS;
 }
-API int cuGetErrorName(int error, const char **name) { return word_of(error, name, 0); }
-API int cuGetErrorString(int error, const char **text) { return word_of(error, text, 1); }
+API int cuGetErrorString(int error, const char **text) {
+  int at = known_error(error);
+  return *text = at < 0 ? NULL : errors[at].text, at < 0 ? INVALID_VALUE : SUCCESS;
+}
 
 API int cuGetProcAddress_v2(const char *name, void **to, int version, uint64_t flags, int *status) {
   Dl_info self;
@@ -524,12 +387,7 @@ API int cuGetProcAddress_v2(const char *name, void **to, int version, uint64_t f
 }
 API int cuGetProcAddress(const char *name, void **to, int version, uint64_t flags) { return cuGetProcAddress_v2(name, to, version, flags, NULL); }
 
-/* Calls that programs make and that are not there. */
-#define NONE(call) API int call(void) { return refuse(#call); }
-NONE(cuMemAllocManaged) NONE(cuMemAllocPitch_v2) NONE(cuMemHostGetDevicePointer_v2) NONE(cuMemcpy2D_v2) NONE(cuMemcpy2DAsync_v2)
-NONE(cuMemcpy3D_v2) NONE(cuMemPoolCreate) NONE(cuMemPoolDestroy) NONE(cuDeviceGetDefaultMemPool) NONE(cuArrayCreate_v2)
-NONE(cuTexObjectCreate) NONE(cuStreamAddCallback) NONE(cuLaunchHostFunc)
-NONE(cuStreamBatchMemOp_v2) NONE(cuGraphCreate) 
-NONE(cuLinkCreate_v2) NONE(cuLinkAddData_v2) NONE(cuLinkComplete) NONE(cuMulticastCreate) NONE(cuMulticastAddDevice)
-NONE(cuMulticastBindMem) NONE(cuOccupancyMaxActiveClusters) NONE(cuDeviceGetPCIBusId) NONE(cuCtxGetLimit) NONE(cuCtxSetLimit)
-NONE(cuTensorMapEncodeIm2col) NONE(cuPointerGetAttributes) NONE(cuDeviceGetLuid) NONE(cuGetExportTable)
+NONE(cuMemAllocPitch_v2) NONE(cuMemcpy2D_v2) NONE(cuMemcpy2DAsync_v2) NONE(cuMemcpy3D_v2) NONE(cuArrayCreate_v2) NONE(cuTexObjectCreate)
+NONE(cuStreamBatchMemOp_v2) NONE(cuGraphAddMemcpyNode) NONE(cuLinkCreate_v2) NONE(cuLinkAddData_v2) NONE(cuLinkComplete)
+NONE(cuMulticastCreate) NONE(cuMulticastAddDevice) NONE(cuMulticastBindMem) NONE(cuTensorMapEncodeIm2col) NONE(cuPointerGetAttributes)
+NONE(cuDeviceGetLuid) NONE(cuGetExportTable)

@@ -1,7 +1,7 @@
 /** Calls of CUDA's driver alone: modules, and memory that processes share. */
 import type { SimDevice, SimMachine } from '../../gpu/sim/index.js';
 import type { PtxKernel } from '../../lang/index.js';
-import { type Call, CallError, cuda, type Memories, upper } from './calls.js';
+import { CallError, cuda, type Handler, known, type Memories, upper } from './calls.js';
 import type { Process } from './process.js';
 
 /** The kinds of calls, in the order of client.h. */
@@ -48,12 +48,6 @@ export class DriverCalls {
     return { ...found, handle: found.handle };
   }
 
-  #aliasAt(address: number) {
-    const found = this.#aliases.get(address);
-    if (found === undefined) throw new CallError(cuda.invalid, 'the address is not where a mapping begins');
-    return found;
-  }
-
   #reserve(rank: number, bytes: number): number {
     const alias = this.#machine.device(rank).reserveWindow(bytes, `mapping ${++this.#made}`);
     this.#aliases.set(alias.address, { alias, bytes, of: null });
@@ -63,7 +57,7 @@ export class DriverCalls {
   /** A mapping is at once: what is enqueued later finds it. */
   async #map(address: number, origin: number): Promise<void> {
     const { rank, bytes, handle } = this.#memoryAt(origin);
-    const found = this.#aliasAt(address);
+    const found = known(this.#aliases, 'mapping that begins at', address);
     if (found.of !== null) throw new CallError(cuda.invalid, 'memory is mapped there already');
     await found.alias.map(handle);
     found.of = origin;
@@ -71,7 +65,7 @@ export class DriverCalls {
   }
 
   #unmap(address: number): number {
-    const found = this.#aliasAt(address);
+    const found = known(this.#aliases, 'mapping that begins at', address);
     if (found.of === null) throw new CallError(cuda.invalid, 'no memory is mapped there');
     const { of } = found;
     found.alias.unmap();
@@ -81,59 +75,56 @@ export class DriverCalls {
   }
 
   #let(origin: number): void {
-    const held = this.#held.get(origin);
-    if (held === undefined) throw new CallError(cuda.invalid, 'there is no such handle');
+    const held = known(this.#held, 'handle', origin);
     if (--held.holders > 0) return;
     this.#held.delete(origin);
     this.#memories.delete(upper(origin));
     held.memory.free();
   }
 
-  readonly calls: Readonly<Record<(typeof driverKinds)[number], (call: Call) => unknown>> = {
+  readonly calls: Readonly<Record<(typeof driverKinds)[number], Handler>> = {
     // Where memory begins, its length, and whose it is.
-    base: ({ words: [address = 0] }) => {
+    base: (_, address) => {
       const { bytes, rank } = this.#memoryAt(address);
       return [Math.floor(address / 2 ** 32) * 2 ** 32, bytes, rank];
     },
-    alias: async ({ device, words: [origin = 0] }) => {
+    alias: async ({ device }, origin) => {
       const address = this.#reserve(device, this.#memoryAt(origin).bytes);
       await this.#map(address, origin);
       return address;
     },
-    create: ({ words: [bytes = 0, rank = 0] }) => {
+    create: (_, bytes, rank) => {
       const memory = this.#machine.device(rank).allocate(bytes, `cuMemCreate ${++this.#made}`);
       this.#held.set(memory.address, { memory, holders: 1 });
       this.#memories.set(upper(memory.address), { rank, bytes, handle: memory.handle });
       return memory.address;
     },
-    hold: ({ words: [origin = 0] }) => {
-      const held = this.#held.get(origin);
-      if (held === undefined) throw new CallError(cuda.invalid, 'there is no such handle');
+    hold: (_, origin) => {
+      const held = known(this.#held, 'handle', origin);
       held.holders++;
       return held.memory.bytes;
     },
-    release: ({ words: [origin = 0] }) => this.#let(origin),
-    reserve: ({ device, words: [bytes = 0] }) => this.#reserve(device, bytes),
-    map: async ({ words: [address = 0, origin = 0] }) => {
-      const held = this.#held.get(origin);
-      if (held === undefined) throw new CallError(cuda.invalid, 'there is no such handle');
+    release: (_, origin) => this.#let(origin),
+    reserve: ({ device }, bytes) => this.#reserve(device, bytes),
+    map: async (_, address, origin) => {
+      const held = known(this.#held, 'handle', origin);
       await this.#map(address, origin);
       held.holders++;
     },
-    unmap: ({ words: [address = 0] }) => this.#let(this.#unmap(address)),
-    unreserve: ({ words: [address = 0] }) => {
-      const found = this.#aliasAt(address);
+    unmap: (_, address) => this.#let(this.#unmap(address)),
+    unreserve: (_, address) => {
+      const found = known(this.#aliases, 'mapping that begins at', address);
       if (found.of !== null) this.#unmap(address);
       this.#aliases.delete(address);
       found.alias.close();
     },
-    ptx: ({ process, words: [module = 0], tail }) => void process.textsOf(module).push(tail.toString()),
-    parameters: ({ process, words: [stub = 0, most = 0] }) => {
+    ptx: ({ process, tail }, module) => void process.textsOf(module).push(tail.toString()),
+    parameters: ({ process }, stub, most) => {
       const { params } = this.#owner.kernelOf(process, stub);
       if (params.length > most) throw new CallError(cuda.invalid, `more than ${most} parameters`);
       return [params.length, ...params.flatMap(({ offset, bytes }) => [offset, bytes])];
     },
-    length: ({ words: [address = 0] }) => this.#memories.get(upper(address))?.bytes,
-    eventAgain: ({ words: [number = 0] }) => this.#owner.eventAgain(number),
+    length: (_, address) => this.#memories.get(upper(address))?.bytes,
+    eventAgain: (_, number) => this.#owner.eventAgain(number),
   };
 }

@@ -1,6 +1,7 @@
 /** Streams as CUDA orders them. */
 import type { SimDevice, SimEvent, SimStream } from '../../gpu/sim/index.js';
 import { CallError, cuda } from './calls.js';
+import { recorded } from './graphs.js';
 
 /** A stream of CUDA's. Those that block take turns with the default stream of their device. */
 interface Queue {
@@ -49,26 +50,20 @@ export class Gpu {
     if (queue === this.#default) {
       for (const one of this.queues.values()) {
         if (!one.blocks || !one.dirty) continue;
-        queue.stream.wait(this.#recorded(one.stream));
+        queue.stream.wait(recorded(one.stream));
         one.dirty = false;
       }
       this.#state++;
       this.#mark = null;
     } else if (queue.blocks) {
       if (queue.saw !== this.#state) {
-        this.#mark ??= this.#recorded(this.#default.stream);
+        this.#mark ??= recorded(this.#default.stream);
         queue.stream.wait(this.#mark);
         queue.saw = this.#state;
       }
       queue.dirty = true;
     }
     return queue.stream;
-  }
-
-  #recorded(stream: SimStream): SimEvent {
-    const event = this.device.createEvent();
-    stream.record(event);
-    return event;
   }
 
   async synchronize(): Promise<void> {

@@ -45,7 +45,8 @@ export class Graph {
   }
 }
 
-function recorded(stream: SimStream): SimEvent {
+/** A new event, recorded now. */
+export function recorded(stream: SimStream): SimEvent {
   const event = new SimEvent();
   stream.record(event);
   return event;

@@ -7,15 +7,19 @@ const quietMs = 5000;
 /** A host that polls in a loop never is quiet. */
 const mostMs = 60_000;
 
+/** What the system says of a process or a thread, from the state on: the name before it may hold spaces. */
+export function statOf(folder: string): readonly string[] {
+  const stat = readFileSync(`${folder}/stat`, 'utf8');
+  return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+}
+
 /** The threads of a program's processes, and the time that they have used, in ticks of the system. */
 function usedBy(program: number): { readonly threads: number; readonly ticks: number } {
   let [threads, ticks] = [0, 0];
   for (const id of readdirSync('/proc')) {
     if (!/^\d+$/.test(id)) continue;
     try {
-      const stat = readFileSync(`/proc/${id}/stat`, 'utf8');
-      // From the state on: the name before it may hold spaces.
-      const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+      const fields = statOf(`/proc/${id}`);
       if (Number(fields[3]) !== program) continue;
       threads += Number(fields[17]);
       ticks += Number(fields[11]) + Number(fields[12]);

@@ -1,7 +1,8 @@
 /** A process of the program: what it has told, and its memory. */
-import { closeSync, openSync, readdirSync, readFileSync, readSync, writeSync } from 'node:fs';
+import { closeSync, openSync, readdirSync, readSync, writeSync } from 'node:fs';
 import { ArgumentError } from '../../base/errors.js';
 import { type Callers, callersOf } from './callers.js';
+import { statOf } from './patience.js';
 
 /** A function or a variable, and the PTX that has it. */
 interface Named {
@@ -61,9 +62,7 @@ export class Process {
     if (this.#hasEnded) return false;
     try {
       const folder = `/proc/${this.id}/task`;
-      // The state and what follows stand behind the name, which may hold spaces.
-      const threads = readdirSync(folder).map((thread) => readFileSync(`${folder}/${thread}/stat`, 'utf8'));
-      const fields = threads.map((stat) => stat.slice(stat.lastIndexOf(')') + 2).split(' '));
+      const fields = readdirSync(folder).map((thread) => statOf(`${folder}/${thread}`));
       const ticks = fields.reduce((sum, of) => sum + Number(of[11]) + Number(of[12]), 0);
       this.#ticks ??= ticks;
       return fields.every(([state]) => state === 'S') || ticks - this.#ticks > pollingTicks;

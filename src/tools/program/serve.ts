@@ -28,7 +28,7 @@ async function* callsOf(socket: Socket): AsyncGenerator<Omit<Call, 'process'>> {
       yield {
         kind: word(0),
         device: word(2),
-        words: [3, 4, 5, 6, 7].map(word),
+        words: [word(3), word(4), word(5), word(6), word(7)],
         stack: all.subarray(wordBytes, headBytes),
         tail: all.subarray(headBytes, need),
       };
@@ -72,7 +72,7 @@ export async function serve(session: Session, room: SharedRoom) {
     for await (const call of callsOf(socket)) {
       if (from === null) {
         if (call.tail.toString() !== secret) return;
-        from = join(socket, call.words[0]!);
+        from = join(socket, call.words[0]);
         const { descriptor, first, most } = room;
         socket.write(wordsOf([0, 0, 32, process.pid, descriptor, first, most * stride]));
         continue;

@@ -7,10 +7,10 @@ import { ArgumentError, messageOf } from '../../base/errors.js';
 import type { SimEvent, SimMachine, SimStream } from '../../gpu/sim/index.js';
 import type { PtxKernel } from '../../lang/index.js';
 import { ptxIn } from './binary.js';
-import { type Call, CallError, cuda, type Memories, upper } from './calls.js';
+import { type Call, CallError, cuda, type Handler, known, type Memories, upper } from './calls.js';
 import { DriverCalls, driverKinds } from './driver.js';
 import { Gpu } from './gpus.js';
-import { Executable, Graph, type Node, type Work } from './graphs.js';
+import { Executable, Graph, type Node, recorded, type Work } from './graphs.js';
 import type { Kernels } from './kernels.js';
 import type { Patience } from './patience.js';
 import type { Process } from './process.js';
@@ -34,9 +34,6 @@ const kinds = [
 
 /** The number of the first kind of `driverKinds`: far behind those above. */
 const firstOfDriver = 128;
-
-/** Gives the word of an answer, a list of it and what follows it, or nothing of use. */
-type Handler = (call: Call) => unknown;
 
 interface Recordable {
   readonly gpu: Gpu;
@@ -106,10 +103,7 @@ export class Session {
     this.#gpus = Array.from({ length: machine.ranks }, (_, rank) => new Gpu(machine.device(rank)));
     this.#driver = new DriverCalls(machine, this.#memories, {
       kernelOf: (process, stub) => this.#kernelOf(process, stub),
-      eventAgain: (number) => {
-        this.#events.set(this.#next, this.#eventOf(number));
-        return this.#next++;
-      },
+      eventAgain: (number) => this.#add(this.#events, this.#eventOf(number)),
     });
     machine.hostsElsewhere(() => this.#mayAct());
     this.#pulse = setInterval(() => void this.#nudge(), pulseMs);
@@ -181,10 +175,10 @@ export class Session {
     try {
       const given =
         shared !== undefined
-          ? await this.#driver.calls[shared](call)
+          ? await this.#driver.calls[shared](call, ...call.words)
           : kind === undefined
             ? 0
-            : await this.#calls[kind](call);
+            : await this.#calls[kind](call, ...call.words);
       const [word = 0, ...tail] = [given].flat().filter((one) => typeof one === 'number');
       return { result: 0, word, tail };
     } catch (error) {
@@ -204,11 +198,7 @@ export class Session {
     return this.#gpus[rank]!;
   }
 
-  #eventOf(number: number) {
-    const found = this.#events.get(number);
-    if (found === undefined) throw new CallError(cuda.handle, `there is no event ${number}`);
-    return found;
-  }
+  #eventOf = (number: number): Recordable => known(this.#events, 'event', number, cuda.handle);
 
   #streamOf(device: number, number: number): SimStream {
     return (this.#streams.get(number) ?? this.#gpu(device)).ordered(number);
@@ -255,42 +245,23 @@ export class Session {
     return node;
   }
 
-  #nodeOf(number: number): Node {
-    const found = this.#nodes.get(number);
-    if (found === undefined) throw new CallError(cuda.invalid, `there is no node ${number}`);
-    return found;
-  }
-
-  #graphOf(number: number): Graph {
-    const found = this.#graphs.get(number);
-    if (found === undefined) throw new CallError(cuda.invalid, `there is no graph ${number}`);
-    return found;
-  }
-
-  #executableOf(number: number): Executable {
-    const found = this.#executables.get(number);
-    if (found === undefined) throw new CallError(cuda.invalid, `there is no instantiated graph ${number}`);
-    return found;
-  }
-
-  /** The number of a graph that is new. */
-  #numbered(graph: Graph): number {
-    this.#graphs.set(this.#next, graph);
+  /** Gives it a number. */
+  #add<T>(to: Map<number, T>, value: T): number {
+    to.set(this.#next, value);
     return this.#next++;
   }
 
   #allocate(rank: number, bytes: number, of?: 'host' | 'managed'): number {
     const device = this.#machine.device(rank);
-    const number = ++this.#allocated;
-    const call = { host: 'cudaMallocHost', managed: 'cudaMallocManaged' };
+    const call = { device: 'cudaMalloc', host: 'cudaMallocHost', managed: 'cudaMallocManaged' }[
+      of ?? 'device'
+    ];
+    const name = `${call} ${++this.#allocated}`;
     // What hosts write is not seen, so no byte counts as one that nobody wrote.
-    const memory =
-      of === undefined
-        ? device.allocate(bytes, `cudaMalloc ${number}`)
-        : device.allocateWindow(bytes, `${call[of]} ${number}`);
+    const memory = of === undefined ? device.allocate(bytes, name) : device.allocateWindow(bytes, name);
     const { address, handle } = memory;
-    const known = { rank, bytes, handle, free: () => memory.free() };
-    this.#memories.set(upper(address), of === undefined ? known : { ...known, of });
+    const free = (): void => memory.free();
+    this.#memories.set(upper(address), { rank, bytes, handle, free, ...(of && { of }) });
     return address;
   }
 
@@ -318,22 +289,17 @@ export class Session {
 
   readonly #calls: Readonly<Record<(typeof kinds)[number], Handler>> = {
     hello: () => {},
-    binary: ({ process, words: [number = 0], tail }) => {
+    binary: ({ process, tail }, number) => {
       const text = ptxIn(tail);
       const texts = process.textsOf(number);
       if (text !== null) texts.push(text);
     },
-    function: ({ process, words: [binary = 0, stub = 0], tail }) =>
+    function: ({ process, tail }, binary, stub) =>
       void process.functions.set(stub, { texts: process.textsOf(binary), name: tail.toString() }),
-    variable: ({ process, words: [binary = 0, host = 0], tail }) =>
+    variable: ({ process, tail }, binary, host) =>
       void process.variables.set(host, { texts: process.textsOf(binary), name: tail.toString() }),
-    launch: (call) => {
-      const {
-        process,
-        device,
-        words: [stub = 0, stream = 0],
-        tail,
-      } = call;
+    launch: (call, stub, stream) => {
+      const { process, device, tail } = call;
       const shape = Array.from({ length: 12 }, (_, i) => tail.readUInt32LE(4 * i));
       const cluster = shape[6] === 0 ? undefined : shape.slice(6, 9);
       const kernel = this.#kernelOf(process, stub, shape[9], cluster);
@@ -355,28 +321,21 @@ export class Session {
       }
       return this.#enqueue(call, stream, nodeKinds.kernel, (on) => launcher.launch(on), kernel.name);
     },
-    malloc: ({ device, words: [bytes = 0, of = 0] }) =>
+    malloc: ({ device }, bytes, of) =>
       bytes === 0 ? 0 : this.#allocate(device, bytes, ([undefined, 'host', 'managed'] as const)[of]),
-    free: async ({ words: [address = 0] }) => {
+    free: async (_, address) => {
       const found = this.#memoryOf(address);
       this.#memories.delete(upper(address));
       await this.#moving(this.#gpu(found.rank).synchronize());
       found.free();
     },
-    mallocAsync: async (call) => {
-      const {
-        device,
-        words: [bytes = 0, stream = 0, pool = 0],
-      } = call;
+    mallocAsync: async (call, bytes, stream, pool) => {
       if (bytes === 0) return 0;
-      const address = this.#allocate(pool === 0 ? device : pool - 1, bytes);
+      const address = this.#allocate(pool === 0 ? call.device : pool - 1, bytes);
       await this.#enqueue(call, stream, nodeKinds.malloc, (on) => on.claim(address, bytes));
       return address;
     },
-    freeAsync: (call) => {
-      const {
-        words: [address = 0, stream = 0],
-      } = call;
+    freeAsync: (call, address, stream) => {
       const { bytes, free } = this.#memoryOf(address);
       // A graph that is launched again has its memory again.
       const stays = this.#isCaptured(stream);
@@ -386,12 +345,8 @@ export class Session {
         if (!stays) on.reached(free);
       });
     },
-    copy: async (call) => {
-      const {
-        process,
-        device,
-        words: [to = 0, from = 0, bytes = 0, stream = 0, how = 0],
-      } = call;
+    copy: async (call, to, from, bytes, stream, how) => {
+      const { process, device } = call;
       const [waits, kind] = [(how & 1) !== 0, how >> 1];
       const isIn = (address: number): boolean => {
         const memory = this.#memories.get(upper(address));
@@ -419,45 +374,38 @@ export class Session {
       if (waits && (isHost(to) || isHost(from)))
         await this.#moving(this.#streamOf(device, stream).synchronize());
     },
-    peerCopy: async ({ device, words: [to = 0, from = 0, bytes = 0, there = 0, here = 0] }) => {
-      const both = (): Promise<unknown> =>
-        this.#moving(Promise.all([there, here].map((rank) => this.#gpu(rank).synchronize())));
-      await both();
+    peerCopy: async ({ device }, to, from, bytes, there, here) => {
+      await this.#moving(Promise.all([there, here].map((rank) => this.#gpu(rank).synchronize())));
       const stream = this.#gpu(device).ordered(0);
       stream.copy(to, from, bytes);
       await this.#moving(stream.synchronize());
     },
-    fill: (call) => {
-      const {
-        words: [to = 0, value = 0, bytes = 0, stream = 0],
-      } = call;
+    fill: (call, to, value, bytes, stream) => {
       return this.#enqueue(call, stream, nodeKinds.fill, (on) => on.fill(to, bytes, value));
     },
-    where: ({ words: [address = 0] }) => {
+    where: (_, address) => {
       const found = this.#memories.get(upper(address));
       if (found === undefined || address % 2 ** 32 >= found.bytes) return 0;
       // The kinds of memory, as CUDA numbers them.
       return found.rank + 1 + 2 ** 32 * { host: 1, device: 2, managed: 3 }[found.of ?? 'device'];
     },
-    stream: ({ device, words: [flags = 0] }) => {
-      this.#streams.set(this.#next, this.#gpu(device));
+    stream: ({ device }, flags) => {
       this.#gpu(device).add(this.#next, (flags & 1) === 0);
-      return this.#next++;
+      return this.#add(this.#streams, this.#gpu(device));
     },
-    streamDestroy: ({ words: [stream = 0] }) => this.#streams.get(stream)?.remove(stream),
+    streamDestroy: (_, stream) => this.#streams.get(stream)?.remove(stream),
     event: ({ device }) => {
       const event = this.#machine.device(device).createEvent();
-      this.#events.set(this.#next, { gpu: this.#gpu(device), event, captured: null });
-      return this.#next++;
+      return this.#add(this.#events, { gpu: this.#gpu(device), event, captured: null });
     },
-    eventDestroy: ({ words: [event = 0] }) => void this.#events.delete(event),
-    record: ({ device, words: [number = 0, stream = 0] }) => {
+    eventDestroy: (_, event) => void this.#events.delete(event),
+    record: ({ device }, number, stream) => {
       const event = this.#eventOf(number);
       const capture = this.#captures.get(stream);
       event.captured = capture === undefined ? null : { ...capture };
       if (capture === undefined) this.#streamOf(device, stream).record(event.event);
     },
-    wait: ({ device, words: [stream = 0, number = 0] }) => {
+    wait: ({ device }, stream, number) => {
       const { captured, event } = this.#eventOf(number);
       const capture = this.#captures.get(stream);
       if (captured === null) {
@@ -466,101 +414,90 @@ export class Session {
       } else if (capture === undefined) this.#captures.set(stream, { ...captured });
       else capture.last = new Set([...capture.last, ...captured.last]);
     },
-    eventSynchronize: ({ words: [number = 0] }) => {
+    eventSynchronize: (_, number) => {
       const { gpu, event } = this.#eventOf(number);
       return this.#moving(gpu.reached(event));
     },
-    eventQuery: ({ words: [event = 0] }) => this.#query(this.#eventOf(event)),
-    elapsed: ({ words: [from = 0, until = 0] }) => {
+    eventQuery: (_, event) => this.#query(this.#eventOf(event)),
+    elapsed: (_, from, until) => {
       const start = this.#eventOf(from).event;
       return Math.round(1e6 * this.#eventOf(until).event.elapsedSince(start));
     },
-    streamSynchronize: ({ device, words: [stream = 0] }) => {
+    streamSynchronize: ({ device }, stream) => {
       if (this.#isCaptured(stream)) throw new CallError(900, 'the stream captures');
       return this.#moving(this.#streamOf(device, stream).synchronize());
     },
-    streamQuery: ({ device, words: [stream = 0] }) => {
-      const event = this.#machine.device(device).createEvent();
-      this.#streamOf(device, stream).record(event);
+    streamQuery: ({ device }, stream) => {
+      const event = recorded(this.#streamOf(device, stream));
       return this.#query({ gpu: this.#gpu(device), event });
     },
-    hostFunction: (call) => {
-      const {
-        process,
-        words: [stream = 0, run = 0, value = 0],
-      } = call;
-      return this.#enqueue(call, stream, nodeKinds.host, (on) => on.callHost(() => process.call(run, value)));
+    hostFunction: (call, stream, run, value) => {
+      const work: Work = (on) => on.callHost(() => call.process.call(run, value));
+      return this.#enqueue(call, stream, nodeKinds.host, work);
     },
     // The thread of the process that runs such functions has done the one before.
     nextHostFunction: ({ process }) => process.nextCall(),
-    capture: ({ words: [stream = 0] }) => {
+    capture: (_, stream) => {
       if (stream <= 1) throw new CallError(900, 'the default stream cannot capture');
       if (this.#captures.has(stream)) throw new CallError(901, 'the stream captures already');
       this.#captures.set(stream, { graph: new Graph(), last: new Set() });
     },
-    captureEnd: ({ words: [stream = 0] }) => {
+    captureEnd: (_, stream) => {
       const capture = this.#captures.get(stream);
       if (capture === undefined) throw new CallError(901, 'the stream does not capture');
       const { graph, last } = capture;
       for (const [number, one] of this.#captures) if (one.graph === graph) this.#captures.delete(number);
       if (!graph.ends.every((node) => last.has(node)))
         throw new CallError(904, 'other streams have not joined');
-      return this.#numbered(graph);
+      return this.#add(this.#graphs, graph);
     },
-    captureState: ({ words: [stream = 0] }) => Number(this.#captures.has(stream)),
-    graph: () => this.#numbered(new Graph()),
-    graphNode: ({ device, words: [graph = 0, kind = 0], tail }) => {
+    captureState: (_, stream) => Number(this.#captures.has(stream)),
+    graph: () => this.#add(this.#graphs, new Graph()),
+    graphNode: ({ device, tail }, graph, kind) => {
       const after = Array.from({ length: tail.length / 8 }, (_, i) => Number(tail.readBigUInt64LE(8 * i)));
       return this.#node(
-        this.#graphOf(graph),
+        known(this.#graphs, 'graph', graph),
         device,
         kind,
-        after.map((one) => this.#nodeOf(one)),
+        after.map((one) => known(this.#nodes, 'node', one)),
       ).number;
     },
     // Work that is enqueued there becomes that of the node, in the graph or in what was made of it.
-    graphEdit: ({ words: [executable = 0, number = 0] }) => {
-      const node = this.#executableOf(executable).graph.nodes.find((one) => one.number === number);
+    graphEdit: (_, executable, number) => {
+      const { nodes } = known(this.#executables, 'executable', executable).graph;
+      const node = nodes.find((one) => one.number === number);
       if (node === undefined) throw new CallError(cuda.invalid, `there is no node ${number}`);
-      this.#nodes.set(this.#next, node);
-      return this.#next++;
+      return this.#add(this.#nodes, node);
     },
-    graphNodes: ({ words: [graph = 0] }) => {
-      const { nodes } = this.#graphOf(graph);
+    graphNodes: (_, graph) => {
+      const { nodes } = known(this.#graphs, 'graph', graph);
       return [nodes.length, ...nodes.map(({ number }) => number)];
     },
-    graphClone: ({ words: [graph = 0] }) => this.#numbered(this.#graphOf(graph).clone()),
-    graphChild: (call) => {
-      const {
-        words: [graph = 0, node = 0],
-      } = call;
-      const child = new Executable(this.#graphOf(graph));
-      this.#nodeOf(node).work = (on) => child.launch(on);
+    graphClone: (_, graph) => this.#add(this.#graphs, known(this.#graphs, 'graph', graph).clone()),
+    graphChild: (_, graph, node) => {
+      const child = new Executable(known(this.#graphs, 'graph', graph));
+      known(this.#nodes, 'node', node).work = (on) => child.launch(on);
     },
-    graphDestroy: ({ words: [number = 0] }) => {
+    graphDestroy: (_, number) => {
       for (const node of this.#graphs.get(number)?.nodes ?? [])
         if (this.#nodes.get(node.number) === node) this.#nodes.delete(node.number);
       this.#graphs.delete(number);
       this.#executables.delete(number);
     },
-    graphInstantiate: ({ words: [graph = 0] }) => {
-      this.#executables.set(this.#next, new Executable(this.#graphOf(graph)));
-      return this.#next++;
-    },
-    graphUpdate: ({ words: [executable = 0, graph = 0] }) => {
-      if (!this.#executableOf(executable).takeOver(this.#graphOf(graph)))
+    graphInstantiate: (_, graph) =>
+      this.#add(this.#executables, new Executable(known(this.#graphs, 'graph', graph))),
+    graphUpdate: (_, executable, graph) => {
+      const of = known(this.#executables, 'executable', executable);
+      if (!of.takeOver(known(this.#graphs, 'graph', graph)))
         throw new CallError(910, 'the graph has other nodes than the one that was instantiated');
     },
-    graphLaunch: (call) => {
-      const {
-        words: [executable = 0, stream = 0],
-      } = call;
-      const graph = this.#executableOf(executable);
+    graphLaunch: (call, executable, stream) => {
+      const graph = known(this.#executables, 'executable', executable);
       return this.#enqueue(call, stream, nodeKinds.graph, (on) => graph.launch(on));
     },
     deviceSynchronize: ({ device }) => this.#moving(this.#gpu(device).synchronize()),
     count: () => this.#gpus.length,
-    symbol: ({ process, device, words: [host = 0] }) => {
+    symbol: ({ process, device }, host) => {
       const { texts, name } = process.variables.get(host) ?? { texts: [], name: '' };
       const kernel = texts.length === 0 ? null : this.#kernels.any(texts);
       const address = kernel === null ? null : this.#machine.device(device).addressOf(kernel, name);

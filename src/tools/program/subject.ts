@@ -17,15 +17,6 @@ import { Session } from './session.js';
 /** So much of what a program has printed goes into the finding where it fails. */
 const mostShown = 4000;
 
-/** How a program has ended. */
-interface End {
-  readonly code: number | null;
-  readonly signal: NodeJS.Signals | null;
-  readonly session: Session;
-  /** Whether it has called CUDA. */
-  readonly called: boolean;
-}
-
 /** The folder of the libraries that it will load. */
 function prepare([program = '']: readonly string[]): string {
   if (program.includes('/') && !existsSync(program))
@@ -33,14 +24,14 @@ function prepare([program = '']: readonly string[]): string {
   return libraryFolder();
 }
 
-/** Runs the program on the machine. `show` gets what it prints; without it the program shares the input and output of this process. */
+/** Runs the program on the machine, to its end. `show` gets what it prints; without it the program shares the input and output of this process. */
 async function runOn(
   machine: SimMachine,
   kernels: Kernels,
   [program = '', ...args]: readonly string[],
   library: string,
   show: ((text: Buffer) => void) | null,
-): Promise<End> {
+) {
   const room = sharedRoom();
   machine.moveInto(room);
   const session = new Session(machine, kernels);
@@ -69,7 +60,7 @@ async function runOn(
     const [code, signal] = (await once(child, 'close')) as [number | null, NodeJS.Signals | null];
     // Work that a program leaves behind as it fails is not looked at.
     if (code === 0) await session.end();
-    return { code, signal, session, called: server.isCalled() };
+    return { code, signal, session, hasCalled: server.isCalled() };
   } finally {
     process.off('exit', kill);
     kill();
@@ -99,7 +90,7 @@ export function programSubject(
   async function run(machine: SimMachine): Promise<void> {
     const isFirst = runs++ === 0;
     let printed = '';
-    const { code, signal, session, called } = await runOn(machine, kernels, command, library, (text) => {
+    const { code, signal, session, hasCalled } = await runOn(machine, kernels, command, library, (text) => {
       printed = (printed + text.toString()).slice(-mostShown);
       if (isFirst) show.write(text);
     });
@@ -110,7 +101,7 @@ export function programSubject(
       throw new WrongResult(`the program ended with ${signal ?? `exit code ${code}`}${why}\n${printed}`);
     }
     if (machine.statistics.launches > 0) return;
-    const why = called
+    const why = hasCalled
       ? 'has launched no kernel'
       : 'has not called CUDA’s shared runtime: build it with nvcc -cudart shared';
     throw new HeddleError('HEDDLE_CHECK', `${program} ${why}`);

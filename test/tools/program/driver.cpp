@@ -80,6 +80,33 @@ int main(int argc, char **argv) {
   REQUIRE(cuMemRelease(handle));
   printf("the host reads %u\n", ((unsigned *)at)[63]);
   REQUIRE(cuMemUnmap(at, 1 << 16));
+
+  // A graph by hand in memory of a pool: a fill, a kernel behind it, and a function of the host that reads what the kernel did.
+  CUmemoryPool pool;
+  CUgraph graph;
+  CUgraphExec executable;
+  CUgraphNode filled, added, read;
+  unsigned *mapped;
+  REQUIRE(cuDeviceGetDefaultMemPool(&pool, 0));
+  REQUIRE(cuMemAllocFromPoolAsync(&at, 256, pool, first));
+  REQUIRE(cuMemHostAlloc((void **)&mapped, 256, CU_MEMHOSTALLOC_DEVICEMAP));
+  REQUIRE(cuMemHostGetDevicePointer(&base, mapped, 0));
+  REQUIRE(cuGraphCreate(&graph, 0));
+  CUDA_MEMSET_NODE_PARAMS with{base, 0, 5, 1, 256, 1};
+  REQUIRE(cuGraphAddMemsetNode(&filled, graph, nullptr, 0, &with, context));
+  void *there[] = {&base, &one};
+  CUDA_KERNEL_NODE_PARAMS kernel{add, 1, 1, 1, 64, 1, 1, 0, there, nullptr};
+  REQUIRE(cuGraphAddKernelNode(&added, graph, &filled, 1, &kernel));
+  CUDA_HOST_NODE_PARAMS host{[](void *of) { printf("a node of the host reads %x\n", *(unsigned *)of); }, mapped};
+  REQUIRE(cuGraphAddHostNode(&read, graph, &added, 1, &host));
+  REQUIRE(cuGraphInstantiate(&executable, graph, 0));
+  REQUIRE(cuGraphLaunch(executable, first));
+  REQUIRE(cuMemcpyAsync(at, base, 256, first));
+  REQUIRE(cuLaunchHostFunc(first, [](void *) { puts("a function of the host"); }, nullptr));
+  REQUIRE(cuMemFreeAsync(at, first));
+  REQUIRE(cuStreamSynchronize(first));
+  REQUIRE(cuMemFreeHost(mapped));
+
   if (cuMemMap(at, 1 << 16, 0, handle, 0) != CUDA_ERROR_INVALID_VALUE) return puts("memory without a holder is there"), 1;
   return cuModuleLoadData(&module, "\177ELF") == CUDA_ERROR_INVALID_PTX && cuMulticastCreate(&handle, nullptr) == CUDA_ERROR_NOT_SUPPORTED ? 0 : 1;
 }

@@ -43,12 +43,16 @@ test.each([0, 16])(
     const self = new Process(process.pid);
     self.textsOf(1).push(add);
     self.functions.set(2, { texts: self.textsOf(1), name: 'add' });
-    const call = async (kind: number, words: readonly number[], tail = Buffer.alloc(0)): Promise<number> => {
+    const call = async (
+      kind: number,
+      [a, b = 0, c = 0]: readonly [number, number?, number?],
+      tail = Buffer.alloc(0),
+    ): Promise<number> => {
       const answer = await session.answer({
         process: self,
         kind,
         device: 0,
-        words,
+        words: [a, b, c, 0, 0],
         stack: Buffer.alloc(80),
         tail,
       });
@@ -63,10 +67,10 @@ test.each([0, 16])(
     const heapAfter = async (launches: number): Promise<number> => {
       for (let i = 1; i <= launches; i++) {
         await call(launch, [2, 0], request);
-        if (every > 0 && i % every === 0) await call(synchronize, []);
+        if (every > 0 && i % every === 0) await call(synchronize, [0]);
       }
       if (every === 0) expect(machine.statistics.launches).toBeGreaterThan(launches / 2);
-      await call(synchronize, []);
+      await call(synchronize, [0]);
       collect();
       return process.memoryUsage().heapUsed;
     };

@@ -89,10 +89,10 @@ describe('a program of the driver', needing('nvcc', 'c++'), () => {
     execFileSync(hostCompiler()!, [...from, '-L', join(HEDDLE_CACHE, library!), '-l:libcuda.so.1']);
   }, 300_000);
 
-  test('its modules, waits for words, calls by name and mappings are there, and a cubin is refused', () => {
+  test('its modules, waits for words, calls by name, mappings, pools and graphs are there, and a cubin is refused', () => {
     const { status, stdout } = check(program, ptx, 'ordered');
     expect(stdout).toContain(
-      '1, 256 bytes, the second parameter at 8\neach is 42\nthe host reads 42\nheddle: not simulated: a module of machine code alone',
+      '1, 256 bytes, the second parameter at 8\neach is 42\nthe host reads 42\na node of the host reads 5050506\na function of the host\nheddle: not simulated: a module of machine code alone',
     );
     expect(stdout).toContain('3 kernels, 1 configuration, 1 schedule: no finding');
     expect(status).toBe(0);
