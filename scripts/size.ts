@@ -18,7 +18,7 @@ const ceilings = {
   net: 11_340,
   moe: 19_580,
   verify: 7_080,
-  tools: 10_310,
+  tools: 10_150,
   cli: 2_960,
 };
 
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 85_140 },
+  { name: 'src', files: sources('src'), ceiling: 84_970 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_920 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_900 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 35_560 },
+  ...{ name: 'docs and README', ceiling: 35_570 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
