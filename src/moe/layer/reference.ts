@@ -130,10 +130,14 @@ export function combine(
       result.set(treeSum(rows, output.hidden), token * output.hidden);
       continue;
     }
-    const partials = ranksOf(shape, routes).map((owner) => ({
-      owner,
-      row: partialRow(shape, source, token, owner, outputs[owner]!, slot),
-    }));
+    const partials = ranksOf(shape, routes).map((owner) => {
+      const rows = outputs[owner]!;
+      if (!combineWeighs(shape)) return { owner, row: rowOf(shape, rows, slot) };
+      const own = (expert: number) => (ownerOf(shape, expert) === owner ? rows : null);
+      // As it is stored before it travels.
+      const sum = treeSum(weightedRows(shape, source, token, slot, own), output.hidden);
+      return { owner, row: stored(shape, sum) };
+    });
     const sum = nodes === 1 ? sumOfRanks(shape, partials) : sumOfNodes(shape, partials, rank, nodes);
     result.set(sum, token * output.hidden);
   }
@@ -173,22 +177,6 @@ function sumOfNodes(shape: Shape, partials: readonly Partial[], rank: number, no
   );
   for (const node of others.sort((a, b) => a - b)) sum = add(sum, travel(shape, stored(shape, sumOf(node))));
   return sum;
-}
-
-/** The result of `owner`'s experts for one token: one row, in f32, as it is stored before it travels. */
-function partialRow(
-  shape: Shape,
-  source: Source,
-  token: number,
-  owner: number,
-  outputs: Bits,
-  slot: number,
-): Float32Array {
-  if (!combineWeighs(shape)) return rowOf(shape, outputs, slot);
-  const weighted = weightedRows(shape, source, token, slot, (expert) =>
-    ownerOf(shape, expert) === owner ? outputs : null,
-  );
-  return stored(shape, treeSum(weighted, shape.output.hidden));
 }
 
 const rowOf = ({ output: { dtype, hidden } }: Shape, rows: Bits, index: number): Float32Array =>

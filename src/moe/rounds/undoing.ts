@@ -25,7 +25,6 @@ export async function everywhere<T>(world: World, doing: string, step: () => T |
   let made!: T;
   await allOrNone(world.allGather.bind(world), doing, async () => {
     made = await step();
-    return new Uint8Array(0);
   });
   return made;
 }

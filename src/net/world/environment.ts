@@ -88,16 +88,10 @@ const LAUNCHERS = `
   .split('\n')
   .slice(1)
   .map((line) => {
-    const [name, rank, ...others] = line.split('|').map((cell) => cell.trim());
-    const [ranks, localRank, localRanks, job] = others.map((cell) => cell.split(' ').filter(Boolean));
-    return {
-      name: name!,
-      rank: rank!,
-      ranks: ranks!,
-      localRank: localRank!,
-      localRanks: localRanks!,
-      job: job!,
-    };
+    const [name = '', rank = '', ...others] = line.split('|').map((cell) => cell.trim());
+    const names = others.map((cell) => cell.split(' ').filter(Boolean));
+    const [ranks = [], localRank = [], localRanks = [], job = []] = names;
+    return { name, rank, ranks, localRank, localRanks, job };
   });
 type Launcher = (typeof LAUNCHERS)[number];
 

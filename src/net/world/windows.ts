@@ -17,6 +17,14 @@ export interface SharedWindow extends Window {
 /** The part of a circle that `allOrNone` needs. */
 type Gather = (bytes: Uint8Array, operation: string) => Promise<Uint8Array[]>;
 
+/** A world's rank, as far as its windows ask. */
+interface RankHere<D extends Device> {
+  readonly rank: number;
+  readonly topology: Topology;
+  readonly device: D;
+  readonly gather: Gather;
+}
+
 /**
  * Gives every rank what all ranks made in a step that each of them takes. Where one fails, all throw at once: that one
  * its own error, the others one that quotes it. @internal
@@ -24,13 +32,13 @@ type Gather = (bytes: Uint8Array, operation: string) => Promise<Uint8Array[]>;
 export async function allOrNone(
   gather: Gather,
   doing: string,
-  step: () => Promise<Uint8Array>,
+  step: () => Promise<Uint8Array | undefined>,
 ): Promise<Uint8Array[]> {
   const [done, failed] = [0, 1];
   const say = (what: number, bytes: Uint8Array) => gather(Buffer.concat([Buffer.of(what), bytes]), doing);
   let made: Uint8Array;
   try {
-    made = await step();
+    made = (await step()) ?? new Uint8Array(0);
   } catch (error) {
     await say(failed, Buffer.from(messageOf(error))).catch(() => {}); // what went wrong first says more
     throw error;
@@ -55,19 +63,7 @@ export interface MappedWindow {
  * this process is outside, there is only room: what lies there is mapped when a rank is admitted.
  */
 export async function mapWindows(
-  {
-    rank,
-    topology,
-    device,
-    outside,
-    gather,
-  }: {
-    readonly rank: number;
-    readonly topology: Topology;
-    readonly device: Device;
-    readonly outside: boolean;
-    readonly gather: Gather;
-  },
+  { rank, topology, device, outside, gather }: RankHere<Device> & { readonly outside: boolean },
   bytes: number,
   purpose: string,
   fills: readonly Fill[],
@@ -97,7 +93,6 @@ export async function mapWindows(
     // A handle is good only while its owner holds it: nobody goes on, and perhaps frees, before all have mapped.
     await allOrNone(gather, `mapping the ${purpose}s`, async () => {
       bases = await Promise.all(ranks.map(addressOf));
-      return new Uint8Array(0);
     });
     const map = async (rank: number, handle: Uint8Array): Promise<void> => {
       const part = others.get(rank);
@@ -114,15 +109,11 @@ export async function mapWindows(
 }
 
 /** A world's rank, as far as NVSHMEM asks. */
-interface SymmetricRank {
-  readonly rank: number;
+interface SymmetricRank extends RankHere<CudaDevice> {
   readonly ranks: number;
-  readonly topology: Topology;
-  readonly device: CudaDevice;
   readonly alone: boolean;
   /** Aborted when a rank is lost. */
   readonly lost: AbortSignal;
-  readonly gather: Gather;
 }
 
 /** Brings the ranks together in NVSHMEM; where one cannot, all throw. */
@@ -132,11 +123,10 @@ export async function joinNvshmem(place: SymmetricRank): Promise<void> {
     const refusal = refuses(place);
     if (refusal !== null) throw refusal;
     nvshmem();
-    return rank === 0 ? NvshmemHeap.uniqueId() : new Uint8Array(0);
+    return rank === 0 ? NvshmemHeap.uniqueId() : undefined;
   });
   await allOrNone(gather, 'joining NVSHMEM', async () => {
     device.joinNvshmem(id!, rank, ranks, lost);
-    return new Uint8Array(0);
   });
 }
 
@@ -164,7 +154,6 @@ export async function allocateSymmetric(
   let own!: WindowMemory;
   await allOrNone(gather, `allocating the ${purpose}s`, async () => {
     own = device.allocateSymmetric(bytes, purpose, fills);
-    return new Uint8Array(0);
   });
   return own;
 }

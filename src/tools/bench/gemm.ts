@@ -22,13 +22,12 @@ import {
   read,
 } from '../../moe/index.js';
 import { type Layer, type MoeModel, profile, scaleBlock } from '../../moe/layer/index.js';
-import { compareClosely } from '../../verify/testing/index.js';
 import { mlpWeights } from '../../verify/trials/index.js';
 import { boundOf, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
 import { percent, powerColumns } from './columns.js';
 import { arrivedAt, type Rig, storedAs, tensorsOf } from './inputs.js';
 import { inSmall } from './layer-data.js';
-import { type Bench, type Measuring, type Tell, wrongResult } from './run.js';
+import { type Bench, type Measuring, requireClose, type Tell } from './run.js';
 import type { Spread } from './statistics.js';
 import type { Timing } from './timing.js';
 
@@ -208,16 +207,7 @@ async function verify(
     mlp.dispose();
   }
   const [ours, theirs] = made;
-  const { different, first } = compareClosely(
-    'output',
-    'f32',
-    ours!,
-    theirs!,
-    of.shape.output.hidden,
-    2 ** -7,
-  );
-  if (different > 0)
-    throw wrongResult(`Heddle and cuBLAS differ: ${first} (${different} values of ${ours!.length})`);
+  requireClose('Heddle and cuBLAS differ', 'f32', ours!, theirs!, 2 ** -7);
 }
 
 function cublasForms(

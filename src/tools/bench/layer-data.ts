@@ -5,6 +5,26 @@ import { type MoeModel, profile, scaleBlock, withExperts } from '../../moe/layer
 import { random } from '../../verify/testing/index.js';
 import { layerWeights } from '../../verify/trials/index.js';
 import { type Rig, storedAs, tensorsOf } from './inputs.js';
+import type { Measuring } from './run.js';
+
+/** The plan of a benchmark of whole layers. */
+export interface LayersPlan extends Measuring {
+  readonly profile: string;
+  readonly ranks: number;
+  /** Experts on each rank, instead of the model's. */
+  readonly expertsHere: number | null;
+  readonly tokens: readonly number[];
+  readonly family?: string;
+  readonly rows: 'bf16' | 'fp8';
+  /** The type of the experts' weights. With fp8 they are e4m3 with scales, and rows travel as e4m3 too. */
+  readonly weights: LayerWeightsType;
+}
+
+/** What the reports of these benchmarks say of it. */
+export const saidOf = ({ iterations, ranks, rows, weights, ...plan }: LayersPlan) => ({
+  ...{ iterations, ranks, rows, weights },
+  model: { ...modelFor({ ranks, rows, ...plan }), name: plan.profile },
+});
 
 /** A model with rows so short that its layer can be simulated. */
 export function inSmall({ sharedInner, ...model }: MoeModel, length = 64): MoeModel {
@@ -25,24 +45,22 @@ export function modelWith(name: string, ranks: number, expertsHere: number | nul
 }
 
 /** The model that is measured; on simulated machines with short rows. */
-export const modelFor = (plan: {
-  readonly profile: string;
-  readonly ranks: number;
-  readonly expertsHere: number | null;
-  readonly device: 'cuda' | 'sim';
-  readonly rows: 'bf16' | 'fp8';
-}): MoeModel => {
-  const { profile, ranks, expertsHere, device, rows } = plan;
+export function modelFor(
+  of: Pick<LayersPlan, 'profile' | 'ranks' | 'expertsHere' | 'device' | 'rows'>,
+): MoeModel {
+  const { profile, ranks, expertsHere, device, rows } = of;
   if (device === 'cuda') return modelWith(profile, ranks, expertsHere);
   return inSmall(modelWith(profile, ranks, expertsHere ?? 4), rows === 'fp8' ? scaleBlock : 64);
-};
+}
 
 export type LayerData = ReturnType<typeof createLayerData>;
 
-export function createLayerData(rig: Rig, model: MoeModel, seed: number, weightsType: LayerWeightsType) {
+export function createLayerData(rig: Rig, plan: LayersPlan) {
+  const seed = 1;
+  const model = modelFor(plan);
   const { hidden, experts } = model;
   const tensors = tensorsOf(rig, seed);
-  const dtype = storedAs[weightsType];
+  const dtype = storedAs[plan.weights];
   // Logits of about ±2: what is chosen varies from token to token.
   const draw = random(seed, 17);
   const rows = Float32Array.from(

@@ -4,38 +4,22 @@
  */
 
 import { mlpParts } from '../../moe/experts/index.js';
-import {
-  bytesOfWeight,
-  type LayerWeightsType,
-  layerInside,
-  MoeLayer,
-  type MoeLayerOptions,
-  readBits,
-} from '../../moe/index.js';
-import type { Bits, MoeModel } from '../../moe/layer/index.js';
+import { bytesOfWeight, layerInside, MoeLayer, type MoeLayerOptions, readBits } from '../../moe/index.js';
+import type { Bits } from '../../moe/layer/index.js';
 import { compareBits, compareClosely } from '../../verify/testing/index.js';
 import { type Bounds, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
 import { layerInWords, percent, powerColumns } from './columns.js';
 import { expertFlops, flopsColumns } from './gemm.js';
 import { type Rig, tensorsOf } from './inputs.js';
-import { createLayerData, type LayerData, modelFor } from './layer-data.js';
+import { createLayerData, type LayerData, type LayersPlan, saidOf } from './layer-data.js';
 import { joinNccl, ncclRound } from './nccl.js';
 import type { NcclCommunicator } from './nccl-library.js';
-import { type Bench, type Measuring, type Tell, wrongResult } from './run.js';
+import { type Bench, type Tell, wrongResult } from './run.js';
 import type { Spread } from './statistics.js';
 import type { Grouping, Steps } from './timing.js';
 import { routeSets, workload } from './workload.js';
 
-interface LayerBenchPlan extends Measuring {
-  readonly profile: string;
-  readonly ranks: number;
-  /** Experts on each rank, instead of the model's. */
-  readonly expertsHere: number | null;
-  readonly tokens: readonly number[];
-  readonly family?: string;
-  readonly rows: 'bf16' | 'fp8';
-  /** The type of the experts' weights. With fp8 they are e4m3 with scales, and rows travel as e4m3 too. */
-  readonly weights: LayerWeightsType;
+interface LayerBenchPlan extends LayersPlan {
   readonly nccl: boolean;
   /** Tokens have the same bits in every batch. */
   readonly invariant: boolean;
@@ -59,11 +43,7 @@ type Times = Partial<Record<keyof typeof heads, Spread>>;
 /** Times in µs; of simulated machines steps, which say nothing. */
 type LayerPoint = Awaited<ReturnType<typeof measure>>;
 
-interface LayerMembers
-  extends Pick<LayerBenchPlan, 'iterations' | 'ranks' | 'rows' | 'weights' | 'invariant'> {
-  readonly sustained: boolean;
-  readonly model: MoeModel & { readonly name: string };
-}
+type LayerMembers = ReturnType<typeof saidOf> & Required<Pick<LayerBenchPlan, 'invariant' | 'sustained'>>;
 
 interface Tools extends Rig {
   readonly data: LayerData;
@@ -226,12 +206,11 @@ export const layerBench: Bench<LayerBenchPlan, LayerPoint, LayerMembers> = {
   format: 'heddle-bench-layer/1',
   setting: ({ ranks }) => ({ ranks }),
   members(plan) {
-    const { iterations, ranks, rows, weights, invariant, profile: name } = plan;
-    const sustained = plan.sustained === true;
-    return { iterations, ranks, rows, weights, invariant, sustained, model: { ...modelFor(plan), name } };
+    const { model, ...said } = saidOf(plan);
+    return { ...said, invariant: plan.invariant, sustained: plan.sustained === true, model };
   },
   async measure(rig, plan, tell) {
-    const data = createLayerData(rig, modelFor(plan), 1, plan.weights);
+    const data = createLayerData(rig, plan);
     const rates = await measureRates(rig.timing);
     const nccl = plan.nccl && plan.device === 'cuda' ? await joinNccl(rig.timing) : null;
     for (const tokens of plan.tokens) {

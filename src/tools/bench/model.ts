@@ -1,33 +1,17 @@
 /** Layers of a model over one set of buffers, beside one layer with buffers of its own; and what creating them takes. */
-import {
-  LayerBuffers,
-  type LayerWeightsType,
-  MoeLayer,
-  type MoeLayerWeights,
-  readBits,
-} from '../../moe/index.js';
-import type { MoeModel } from '../../moe/layer/index.js';
-import { compareClosely } from '../../verify/testing/index.js';
+import { LayerBuffers, MoeLayer, type MoeLayerWeights, readBits } from '../../moe/index.js';
 import { layerInWords } from './columns.js';
 import { type Rig, tensorsOf } from './inputs.js';
-import { createLayerData, modelFor } from './layer-data.js';
-import { type Bench, type Measuring, type Tell, wrongResult } from './run.js';
+import { createLayerData, type LayersPlan, modelFor, saidOf } from './layer-data.js';
+import { type Bench, requireClose, type Tell } from './run.js';
 import type { Spread } from './statistics.js';
 
-export interface ModelBenchPlan extends Measuring {
-  readonly profile: string;
-  readonly ranks: number;
+export interface ModelBenchPlan extends LayersPlan {
   readonly nodes: number;
-  /** Experts on each rank, instead of the model's. */
-  readonly expertsHere: number | null;
   readonly layers: number;
-  readonly tokens: readonly number[];
   /** The most tokens of a round; null for as many as a forward has. */
   readonly maxTokens: number | null;
   readonly rounds: 1 | 2;
-  readonly family?: string;
-  readonly rows: 'bf16' | 'fp8';
-  readonly weights: LayerWeightsType;
 }
 
 interface ModelPoint {
@@ -44,9 +28,7 @@ interface ModelPoint {
   readonly createLayerMs: number;
 }
 
-interface ModelMembers extends Pick<ModelBenchPlan, 'iterations' | 'ranks' | 'layers' | 'rows' | 'weights'> {
-  readonly model: MoeModel & { readonly name: string };
-}
+type ModelMembers = ReturnType<typeof saidOf> & Pick<ModelBenchPlan, 'layers'>;
 
 const milliseconds = async <T>(make: () => Promise<T>): Promise<readonly [T, number]> => {
   const start = performance.now();
@@ -92,16 +74,8 @@ async function measure(
   const shared = await timing.time(layers, [(n) => made[n]!.forward(x, out, stream, { chunks })]);
   await buffers.synchronize(stream);
   // Chunks may have so few rows that blocks share sums, which are then added in another order.
-  const { different, first } = compareClosely(
-    'rows',
-    'bf16',
-    await readBits(out, stream),
-    wanted,
-    undefined,
-    2 ** -6,
-  );
-  if (different > 0)
-    throw wrongResult(`a layer of ${tokens} tokens gives other results over a shared set: ${first}`);
+  const different = `a layer of ${tokens} tokens gives other results over a shared set`;
+  requireClose(different, 'bf16', await readBits(out, stream), wanted, 2 ** -6);
   await tell.trace(() => made[0]!.forward(x, out, stream, { chunks }));
   for (const layer of made) await layer.dispose();
   await buffers.dispose();
@@ -120,12 +94,9 @@ async function measure(
 export const modelBench: Bench<ModelBenchPlan, ModelPoint, ModelMembers> = {
   format: 'heddle-bench-model/1',
   setting: ({ ranks, nodes }) => ({ ranks, nodes }),
-  members(plan) {
-    const { iterations, ranks, layers, rows, weights, profile: name } = plan;
-    return { iterations, ranks, layers, rows, weights, model: { ...modelFor(plan), name } };
-  },
+  members: (plan) => ({ ...saidOf(plan), layers: plan.layers }),
   async measure(rig, plan, tell) {
-    const data = createLayerData(rig, modelFor(plan), 1, plan.weights);
+    const data = createLayerData(rig, plan);
     for (const tokens of plan.tokens) {
       tell.doing(`${tokens} tokens`);
       tell.point(await measure(rig, plan, data.weights, tokens, tell));

@@ -4,7 +4,9 @@
  */
 import { ArgumentError, HeddleError } from '../../base/errors.js';
 import type { Column } from '../../base/table.js';
+import type { Bits, FloatDtype } from '../../moe/layer/index.js';
 import { launchReporting, World } from '../../net/world/index.js';
+import { compareClosely } from '../../verify/testing/index.js';
 import { columnsIn } from './columns.js';
 import { createNoise, type Rig } from './inputs.js';
 import { ncclHere, provenance, requireGpus } from './machine.js';
@@ -175,6 +177,12 @@ export const columnsOf = <Point, Members extends object, Line>(
   { columns }: Pick<Bench<never, Point, Members, Line>, 'columns'>,
   report: Report<Point, Members>,
 ): readonly Column<Line>[] => columnsIn(report.unit, columns(report));
+
+/** Requires values that may differ as another order of sums makes them. @throws HeddleError where they are further apart. */
+export function requireClose(what: string, dtype: FloatDtype, ours: Bits, others: Bits, part: number): void {
+  const { different, first } = compareClosely('rows', dtype, ours, others, undefined, part);
+  if (different > 0) throw wrongResult(`${what}: ${first} (${different} values of ${ours.length})`);
+}
 
 /** The error of a result that is not what it should be: figures of a wrong kernel are worth nothing. */
 export const wrongResult = (what: string): HeddleError =>

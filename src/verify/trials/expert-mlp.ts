@@ -129,16 +129,11 @@ export type WeightsType = 'bf16' | 'e4m3' | 'u8';
 
 /** The weights of `experts` experts, or of one that takes all rows (null). `make` gives the numbers of each part. */
 export function mlpWeights(
-  {
-    hidden,
-    inner,
-    dtype = 'bf16',
-    biases = false,
-    activation = 'swiglu',
-  }: Pick<MoeModel, 'hidden' | 'inner' | 'biases' | 'activation'> & { readonly dtype?: WeightsType },
+  of: Pick<MoeModel, 'hidden' | 'inner' | 'biases' | 'activation'> & { readonly dtype?: WeightsType },
   experts: number | null,
   make: (part: WeightsPart, shape: readonly number[]) => Tensor,
 ): MlpWeights {
+  const { hidden, inner, dtype = 'bf16', biases = false, activation = 'swiglu' } = of;
   const lead = experts === null ? [] : [experts];
   const matrix = (part: 'gateUp' | 'down', rows: number, columns: number): Partial<MlpWeights> => ({
     [part]: make(part, [...lead, rows, dtype === 'u8' ? columns / 2 : columns]),
@@ -160,26 +155,18 @@ export function mlpWeights(
 /** All weights of one rank's layer: what `make` gives for each matrix of an MLP, and the router's. */
 export function layerWeights(
   model: MoeModel,
-  {
-    rank,
-    ranks,
-    places = model.experts,
-  }: { readonly rank: number; readonly ranks: number; readonly places?: number },
+  of: { readonly rank: number; readonly ranks: number; readonly places?: number },
   make: (of: 'experts' | 'sharedExperts', part: WeightsPart, shape: readonly number[]) => Tensor,
   router: RouterWeights,
   dtype: WeightsType = 'bf16',
 ): Pick<MoeLayerOptions, 'experts' | 'sharedExperts' | 'router'> {
   const { hidden, sharedInner } = model;
-  const { count } = expertsOf({ experts: places, ranks }, rank);
-  const mlp = (
-    of: 'experts' | 'sharedExperts',
-    sizes: Parameters<typeof mlpWeights>[0],
-    experts: number | null,
-  ) => mlpWeights({ ...sizes, dtype }, experts, (part, shape) => make(of, part, shape));
+  const { count } = expertsOf({ experts: of.places ?? model.experts, ranks: of.ranks }, of.rank);
+  const shared = sharedInner === undefined ? null : { hidden, inner: sharedInner, dtype };
   return {
-    experts: mlp('experts', model, count),
-    ...(sharedInner !== undefined && {
-      sharedExperts: mlp('sharedExperts', { hidden, inner: sharedInner }, null),
+    experts: mlpWeights({ ...model, dtype }, count, (part, shape) => make('experts', part, shape)),
+    ...(shared && {
+      sharedExperts: mlpWeights(shared, null, (part, shape) => make('sharedExperts', part, shape)),
     }),
     router,
   };

@@ -56,14 +56,10 @@ export type ProxyMemory = Pick<WireMemory, 'address' | 'front' | 'side' | 'host'
 export async function prepareProxy(
   circle: FabricCircle,
   connect: Connect,
-  {
-    make,
-    data,
-    reach,
-    ranks,
-  }: Omit<ProxyProgramName, 'module' | 'name'> & Numbering & { readonly make: ProxyMaker },
+  of: Omit<ProxyProgramName, 'module' | 'name'> & Numbering & { readonly make: ProxyMaker },
   memory: ProxyMemory,
 ): Promise<PreparedProxy> {
+  const { make, data, reach, ranks } = of;
   const reached =
     ranks === undefined ? reach : reach?.map((rank) => ranks[rank]!).filter((rank) => rank >= 0);
   const link = await connect(circle, memory, reached, ranks);

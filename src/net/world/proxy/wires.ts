@@ -3,7 +3,7 @@
  * first is allocated, by trying. Each rank finds it for itself: what peers write to is told them with its keys.
  */
 
-import { HeddleError, messageOf, requireOneOf, UnavailableError } from '../../../base/errors.js';
+import { HeddleError, messageOf, onlyGiven, requireOneOf, UnavailableError } from '../../../base/errors.js';
 import type { Device, WireSide } from '../../../gpu/index.js';
 import { type ProviderName, type Region, TransferEngine } from '../../fabric/index.js';
 import type { Circle } from '../circle.js';
@@ -89,14 +89,7 @@ async function tryWire(device: Device, options: FabricOptions, provider: Provide
   const engines: TransferEngine[] = [];
   const stream = device.createStream();
   try {
-    const { devices, near } = options;
-    const wanted = {
-      provider,
-      ...(devices && { devices }),
-      ...(near && { near }),
-      timeoutMs,
-      gpuMemory: true,
-    };
+    const wanted = { ...onlyGiven(options, 'devices', 'near'), provider, timeoutMs, gpuMemory: true };
     for (let n = 0; n < 2; n++) engines.push(await TransferEngine.open(wanted));
     const [from, to] = engines as [TransferEngine, TransferEngine];
     const [source, region] = engines.map((engine) => registerWire(engine, wire.nics)) as [Region, Region];
