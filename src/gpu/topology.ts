@@ -2,7 +2,9 @@
  * Which ranks share a node: can map each other's windows, and so run kernels that write straight into them. A world is
  * one node or several; ranks of different ones meet over the fabric.
  */
+
 import { HeddleError, requireArray, requireInteger, requireThat } from '../base/errors.js';
+import { getOrMake } from '../base/maps.js';
 
 /** The most ranks that a world may have: several NVLink domains. */
 export const maxWorldRanks = 1024;
@@ -28,17 +30,11 @@ export interface Topology {
 export function topologyOf(nodeOf: readonly unknown[], rank: number, apart: string | null = null): Topology {
   requireArray('nodeOf', nodeOf, "each rank's node, by rank");
   requireInteger('rank', rank, 0, nodeOf.length - 1);
-  const members: number[][] = [];
   const known = new Map<unknown, number[]>();
   for (const [r, name] of nodeOf.entries()) {
-    let node = known.get(name);
-    if (node === undefined) {
-      node = [];
-      known.set(name, node);
-      members.push(node);
-    }
-    node.push(r);
+    getOrMake(known, name, () => []).push(r);
   }
+  const members = [...known.values()];
   const own = known.get(nodeOf[rank])!;
   return {
     nodes: members.length,

@@ -1,3 +1,4 @@
+import { getOrMake } from '../maps.js';
 import { runApart } from './thread.js';
 
 /** The facts about a library that a child process found. */
@@ -22,11 +23,8 @@ const known = new Map<string, Probe>();
  */
 export function probe(candidates: readonly string[], version?: VersionCall): Probe {
   const asked = JSON.stringify([candidates, version ?? null]);
-  let answer = known.get(asked);
-  if (answer === undefined) {
+  return getOrMake(known, asked, () => {
     const tried = runApart(new URL('./probing.js', import.meta.url), timeoutMs, asked);
-    answer = tried.ok ? (JSON.parse(tried.line) as Probe) : tried;
-    known.set(asked, answer);
-  }
-  return answer;
+    return tried.ok ? (JSON.parse(tried.line) as Probe) : tried;
+  });
 }

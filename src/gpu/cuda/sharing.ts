@@ -3,7 +3,9 @@
  * granted access to the owner's mapping; on one machine a file descriptor is duplicated; beyond it memory travels by
  * fabric handle, where the hosts' GPUs share an NVLink domain. CUDA IPC is for machines without shareable virtual memory.
  */
+
 import { UnavailableError } from '../../base/errors.js';
+import { getOrMake } from '../../base/maps.js';
 import { type Context, check, failure } from './driver.js';
 import type { Gpu } from './gpu.js';
 import type { WindowHandle } from './handle.js';
@@ -32,14 +34,8 @@ export const fabricRemedy =
 const probes = new Map<number, FabricProbe>();
 
 /** Tries it once: makes a piece of memory, exports and imports it. The device attribute is no proof. */
-export function probeFabric(context: Context, gpu: Gpu): FabricProbe {
-  let probe = probes.get(gpu.ordinal);
-  if (probe === undefined) {
-    probe = tryFabric(context, gpu);
-    probes.set(gpu.ordinal, probe);
-  }
-  return probe;
-}
+export const probeFabric = (context: Context, gpu: Gpu): FabricProbe =>
+  getOrMake(probes, gpu.ordinal, () => tryFabric(context, gpu));
 
 function tryFabric(context: Context, gpu: Gpu): FabricProbe {
   if (!gpu.virtualMemory || !gpu.fabricHandles) {

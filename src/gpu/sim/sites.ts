@@ -1,3 +1,4 @@
+import { getOrMake } from '../../base/maps.js';
 import { writtenLine } from '../../lang/index.js';
 import type { Compiled } from './compiled.js';
 import type { Site, SiteId } from './detector/detector.js';
@@ -40,14 +41,10 @@ export class SiteRegistry {
   ofHost(called: Method, operation: HostOperation, program: string): SiteId {
     const { where, text } = this.#hostLines ? hostLine(called) : unknown;
     const key = `${program} ${where} ${operation}`;
-    let known = this.#hosts.get(key);
-    if (known === undefined) {
-      const span = { start: 0, end: 0, source: 0 };
-      known = { id: this.#sites.length, site: { kernel: program, span, where, text, operation } };
-      this.#hosts.set(key, known);
-      this.#sites.push(known.site);
-    }
-    return known.id;
+    return getOrMake(this.#hosts, key, () => {
+      const site = { kernel: program, span: { start: 0, end: 0, source: 0 }, where, text, operation };
+      return { id: this.#sites.push(site) - 1, site };
+    }).id;
   }
 
   /** Sites of threads of hosts so far. */
@@ -83,13 +80,10 @@ export function hostLine(called: Method): Line {
     Error.captureStackTrace(raw, called);
     const place = String(raw.stack);
     Error.prepareStackTrace = prepareStackTrace;
-    let line = lines.get(place);
-    if (line === undefined) {
+    return getOrMake(lines, place, () => {
       Error.captureStackTrace(readable, called);
-      line = lineOf(String(readable.stack).split('\n')[1] ?? '');
-      lines.set(place, line);
-    }
-    return line;
+      return lineOf(String(readable.stack).split('\n')[1] ?? '');
+    });
   } finally {
     Error.prepareStackTrace = prepareStackTrace;
     Error.stackTraceLimit = stackTraceLimit;

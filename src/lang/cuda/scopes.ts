@@ -2,7 +2,9 @@
  * Names in one printed function. The author's names are kept; a name that C++, the prelude or an enclosing scope
  * has already taken gets a number: `x_2`. (C++ could shadow, but `const u32 x = x + 1` would read itself.)
  */
+
 import { HeddleError } from '../../base/errors.js';
+import { getOrMake } from '../../base/maps.js';
 import type { InlinedCall, Variable } from '../ir.js';
 import type { Field, Layout } from '../types.js';
 
@@ -62,20 +64,13 @@ export class Offsets {
   }
 
   use(layout: Layout, field: Field): string {
-    let known = this.#layouts.get(layout);
-    if (known === undefined) {
-      const names = [...this.#layouts.values()].map(({ name }) => name);
-      const name = uniqueName(`${layout.name}_offset`, (n) => this.#isReserved(n) || names.includes(n));
-      known = { name, fields: new Map() };
-      this.#layouts.set(layout, known);
-    }
-    let name = known.fields.get(field);
-    if (name === undefined) {
-      const others = [...known.fields.values()];
-      name = uniqueName(field.name, (n) => this.#isReserved(n) || others.includes(n));
-      known.fields.set(field, name);
-    }
-    return `${known.name}::${name}`;
+    const newName = (wanted: string, taken: readonly string[]): string =>
+      uniqueName(wanted, (n) => this.#isReserved(n) || taken.includes(n));
+    const { name, fields } = getOrMake(this.#layouts, layout, () => {
+      return { name: newName(`${layout.name}_offset`, this.names), fields: new Map() };
+    });
+    const ofField = getOrMake(fields, field, () => newName(field.name, [...fields.values()]));
+    return `${name}::${ofField}`;
   }
 
   get names(): readonly string[] {
@@ -148,12 +143,9 @@ export class Scopes {
 
   /** The label behind the block of a call; labels are names of the whole function. */
   labelOf(call: InlinedCall): string {
-    let label = this.#labels.get(call);
-    if (label === undefined) {
+    return getOrMake(this.#labels, call, () => {
       const others = [...this.#labels.values()];
-      label = uniqueName(`after_${call.name}`, (name) => this.#isReserved(name) || others.includes(name));
-      this.#labels.set(call, label);
-    }
-    return label;
+      return uniqueName(`after_${call.name}`, (name) => this.#isReserved(name) || others.includes(name));
+    });
   }
 }

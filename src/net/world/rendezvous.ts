@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { createServer, isIP, type Server } from 'node:net';
 import { RendezvousError, requireInteger } from '../../base/errors.js';
+import { getOrMake } from '../../base/maps.js';
 import { type Address, formatAddress, isLoopback } from './address.js';
 import { Channel } from './channel.js';
 import type { Membership } from './environment.js';
@@ -266,11 +267,5 @@ export class Rendezvous {
 
 /** The parts in one buffer, made once for all the ranks that get it. */
 const joinedParts = new WeakMap<readonly Uint8Array[], Uint8Array>();
-function joined(parts: readonly Uint8Array[]): Uint8Array {
-  let whole = joinedParts.get(parts);
-  if (!whole) {
-    whole = Buffer.concat(parts);
-    joinedParts.set(parts, whole);
-  }
-  return whole;
-}
+const joined = (parts: readonly Uint8Array[]): Uint8Array =>
+  getOrMake(joinedParts, parts, () => Buffer.concat(parts));

@@ -2,6 +2,7 @@
  * From findings to causes. A rule that GPUs keep though PTX does not ask for it, or a change of the kernel that a hint proposes, is tried:
  * the schedules run again with it, and what does not come back is one cause.
  */
+import { getOrMake } from '../../base/maps.js';
 import {
   type Assumption,
   assumptions,
@@ -185,18 +186,16 @@ class Trials {
   /** What is found in these schedules, by its key. `wheres` gets the place of each change in the kernels that have it. */
   async #run(assume: readonly Assumption[], trials: readonly Trial[], wheres: (string | null)[] = []) {
     const made = new Map<KernelModule, KernelModule>();
-    const substitute = (module: KernelModule): KernelModule => {
-      const known = made.get(module);
-      if (known !== undefined) return known;
+    const change = (module: KernelModule): KernelModule => {
       let kernel = module;
       for (const [i, trial] of trials.entries()) {
         const { module: changed, where } = mended(kernel, trial);
         wheres[i] ??= where;
         kernel = changed;
       }
-      made.set(module, kernel);
       return kernel;
     };
+    const substitute = (module: KernelModule) => getOrMake(made, module, () => change(module));
     const found = new Map<string, Finding>();
     for (const seed of this.#seeds) {
       const { findings, machine } = await runOnce(this.#configuration, {

@@ -1,5 +1,6 @@
 /** The work of a check, as data: jobs that this thread does itself, or others do. */
 
+import { getOrMake } from '../../base/maps.js';
 import type { Assumption, Finding, HostSite, KernelModule } from '../../gpu/sim/index.js';
 import { hostMutantsOf, mutateHosts } from './host-mutants.js';
 import { mutantsOf, mutate } from './mutants.js';
@@ -47,12 +48,7 @@ export function runJob(
     case 'schedule':
       return runSchedule(configurations[job.configuration]!, job, ran, { ...hearing, assume });
     case 'mutant':
-      return runMutant(
-        job.configurations.map((i) => configurations[i]!),
-        job,
-        assume,
-        ran,
-      );
+      return runMutant(configurations, job, assume, ran);
   }
 }
 
@@ -91,32 +87,21 @@ async function runSchedule(
 }
 
 async function runMutant(
-  configurations: readonly CheckConfiguration[],
-  { mutant, limit }: JobOf<'mutant'>,
+  all: readonly CheckConfiguration[],
+  { mutant, configurations, limit }: JobOf<'mutant'>,
   assume: readonly Assumption[],
   ran: () => void,
 ): Promise<Outcome> {
   const mutated = new Map<KernelModule, KernelModule>();
-  const substitute = (module: KernelModule) => {
-    let result = mutated.get(module);
-    if (result === undefined) {
-      result = mutate(module, mutant);
-      mutated.set(module, result);
-    }
-    return result;
-  };
+  const substitute = (module: KernelModule) => getOrMake(mutated, module, () => mutate(module, mutant));
   const substituteHost = mutateHosts(mutant);
   let steps = 0;
   for (let n = 0; n < limit; n++) {
     const seed = seedOf(Math.floor(n / configurations.length));
-    const { findings, machine } = await runOnce(configurations[n % configurations.length]!, {
-      seed,
-      schedule: scheduleOf(seed),
-      substitute,
-      substituteHost,
+    const configuration = all[configurations[n % configurations.length]!]!;
+    const { findings, machine } = await runOnce(configuration, {
+      ...{ seed, schedule: scheduleOf(seed), substitute, substituteHost, assume, hostLines: false },
       stepLimit: mutantStepLimit,
-      assume,
-      hostLines: false,
     });
     ({ steps } = machine.statistics);
     ran();

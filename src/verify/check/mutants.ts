@@ -5,6 +5,7 @@
  * An operation is a place in the source: where it was unrolled or called from several places, all copies change
  * together.
  */
+import { getOrMake } from '../../base/maps.js';
 import { isPtx, type KernelModule } from '../../gpu/sim/index.js';
 import {
   type Effect,
@@ -72,15 +73,12 @@ export function placesOf(module: IrModule): (span: Span) => string {
   const known = new Map<string, string>();
   return (span) => {
     const key = `${span.source}:${span.start}`;
-    let where = known.get(key);
-    if (where === undefined) {
+    return getOrMake(known, key, () => {
       const source = module.sources[span.source]!;
       const { line, column } = source.position(span.start);
       // Where nobody knows the file (a bundle in a browser), the place in the text tells operations apart.
-      where = source.file === '' ? key : `${source.file}:${line}:${column}`;
-      known.set(key, where);
-    }
-    return where;
+      return source.file === '' ? key : `${source.file}:${line}:${column}`;
+    });
   };
 }
 

@@ -4,6 +4,7 @@
  * of a NaN: what is loaded and stored, and computed with besides, stays an integer. Registers that do not live at the same time
  * share a local, for a thread that pauses saves all of them.
  */
+import { getOrMake } from '../../../base/maps.js';
 import { type PtxRegister, ptxBytes } from '../../../lang/ptx/index.js';
 import { LocalPool } from '../text.js';
 import type { BasicBlock } from './flow.js';
@@ -52,13 +53,10 @@ export class Registers {
 
   #of(register: PtxRegister): Known {
     const { name } = register;
-    let known = this.#known.get(name);
-    if (known === undefined) {
+    return getOrMake(this.#known, name, () => {
       const declared = declaredAs(register);
-      known = { name, declared, parent: null, computed: false, integer: false, loaded: false, stored: false };
-      this.#known.set(name, known);
-    }
-    return known;
+      return { name, declared, parent: null, computed: false, integer: false, loaded: false, stored: false };
+    });
   }
 
   #root(known: Known): Known {
