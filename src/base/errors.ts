@@ -238,6 +238,15 @@ export const printable = (text: string): string =>
     '\n\t'.includes(character) ? character : `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
   );
 
+/** What `make` returns; `otherwise` where it throws, whatever that may be. */
+export function valueOr<T, U>(otherwise: U, make: () => T): T | U {
+  try {
+    return make();
+  } catch {
+    return otherwise;
+  }
+}
+
 export function messageOf(error: unknown): string {
   if (error instanceof Error) return error.message;
   return typeof error === 'string' ? error : show(error);
@@ -248,13 +257,8 @@ export function show(value: unknown): string {
   if (typeof value === 'string') return JSON.stringify(value.length > 60 ? `${value.slice(0, 57)}…` : value);
   if (typeof value === 'bigint') return `${value}n`;
   if (typeof value === 'function') return `function ${value.name || '(anonymous)'}`;
-  if (typeof value === 'object' && value !== null) {
-    try {
-      return showObject(value);
-    } catch {
-      return 'an object that cannot be looked at'; // a proxy, or a getter that throws
-    }
-  }
+  if (typeof value === 'object' && value !== null)
+    return valueOr('an object that cannot be looked at', () => showObject(value)); // a proxy, or a getter that throws
   return String(value);
 }
 

@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import * as fs from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
-import { FileError } from '../errors.js';
+import { FileError, valueOr } from '../errors.js';
 
 /**
  * Reads a regular file. Refuses a pipe or a device, which may never end, and whatever `allows` throws for.
@@ -75,12 +75,8 @@ export function writeOutput(path: string, contents: string | Uint8Array): void {
 const printedTo = (path: string): number | undefined => {
   const file = fs.statSync(path, { throwIfNoEntry: false });
   return [1, 2].find((descriptor) => {
-    try {
-      const { dev, ino } = fs.fstatSync(descriptor);
-      return file?.isFile() && file.dev === dev && file.ino === ino;
-    } catch {
-      return false; // it is closed
-    }
+    const { dev, ino } = valueOr(null, () => fs.fstatSync(descriptor)) ?? {}; // it may be closed
+    return file?.isFile() && file.dev === dev && file.ino === ino;
   });
 };
 

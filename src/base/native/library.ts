@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import koffi, { type LibraryHandle } from 'koffi';
-import { messageOf, UnavailableError } from '../errors.js';
+import { messageOf, UnavailableError, valueOr } from '../errors.js';
 import {
   type Address,
   koffiType,
@@ -98,13 +98,7 @@ function wrap(name: string, handle: LibraryHandle): Library {
   opened.push(handle);
   const declared = (name: string, [result, ...parameters]: Signature) =>
     handle.func(name, koffiType(result), parameters.map(koffiType));
-  const exports = (name: string): boolean => {
-    try {
-      return Boolean(handle.symbol(name));
-    } catch {
-      return false;
-    }
-  };
+  const exports = (name: string): boolean => valueOr(false, () => Boolean(handle.symbol(name)));
   return {
     name,
     path: mappedPath(name),
@@ -130,14 +124,11 @@ const setenv = functionOfC('setenv', ['i32', 'string', 'string', 'i32']);
 
 /** `libx.so.1` is usually a link to `libx.so.1.2.3`; the kernel's map of this process names the real file. */
 function mappedPath(name: string): string {
-  try {
-    const wanted = basename(name).replace(/\.so\b.*/, '.so');
-    for (const line of readFileSync('/proc/self/maps', 'utf8').split('\n')) {
-      const path = line.slice(line.indexOf('/'));
-      if (line.includes('/') && basename(path).startsWith(wanted)) return path;
-    }
-  } catch {
-    // Not Linux: the name is all there is.
+  const wanted = basename(name).replace(/\.so\b.*/, '.so');
+  // Where it is not Linux, the name is all there is.
+  for (const line of valueOr('', () => readFileSync('/proc/self/maps', 'utf8')).split('\n')) {
+    const path = line.slice(line.indexOf('/'));
+    if (line.includes('/') && basename(path).startsWith(wanted)) return path;
   }
   return name;
 }

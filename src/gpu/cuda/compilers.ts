@@ -1,6 +1,7 @@
 /** Compilers of CUDA C++ on this machine: what one is, and where toolkits bring one. */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
+import { valueOr } from '../../base/errors.js';
 
 export interface Compiler {
   readonly kind: 'nvrtc' | 'nvcc';
@@ -27,12 +28,8 @@ export const libraryCandidates = (sonames: readonly string[]): readonly string[]
 /** Folders where CUDA toolkits live, the chosen one first: CUDA_HOME, CUDA_PATH, /usr/local/cuda, then by version. */
 export function toolkitFolders(): readonly string[] {
   const folders = [process.env.CUDA_HOME, process.env.CUDA_PATH, '/usr/local/cuda'];
-  try {
-    const versioned = readdirSync('/usr/local').filter((name) => /^cuda-\d/.test(name));
-    versioned.sort((a, b) => b.localeCompare(a, 'en', { numeric: true }));
-    folders.push(...versioned.map((name) => join('/usr/local', name)));
-  } catch {
-    // No /usr/local: nothing there.
-  }
+  const versioned = valueOr([], () => readdirSync('/usr/local').filter((name) => /^cuda-\d/.test(name)));
+  versioned.sort((a, b) => b.localeCompare(a, 'en', { numeric: true }));
+  folders.push(...versioned.map((name) => join('/usr/local', name)));
   return [...new Set(folders)].filter((folder): folder is string => Boolean(folder) && existsSync(folder!));
 }

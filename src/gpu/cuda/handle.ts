@@ -2,7 +2,7 @@
  * The handle that a rank gives to the others so that they can map its window. It crosses processes, so it is read with
  * suspicion: a handle may be old, cut short or of another machine.
  */
-import { ArgumentError } from '../../base/errors.js';
+import { ArgumentError, valueOr } from '../../base/errors.js';
 
 export interface WindowHandle {
   /** `virtual`: memory shared by file descriptor on its machine, by fabric handle beyond. `ipc`: older, by CUDA IPC. */
@@ -54,12 +54,7 @@ export function decodeHandle(bytes: Uint8Array): WindowHandle {
     const mustBe = `version ${version}: run the same Heddle in all ranks`;
     throw new ArgumentError('handle', `version ${theirs}`, mustBe);
   }
-  let fields: Partial<Record<keyof WindowHandle, unknown>> | null;
-  try {
-    fields = JSON.parse(json);
-  } catch {
-    throw reject();
-  }
+  const fields: Partial<Record<keyof WindowHandle, unknown>> | null = valueOr(null, () => JSON.parse(json));
   const whole = (name: keyof WindowHandle, least: number): number => {
     const value = fields?.[name];
     if (!Number.isSafeInteger(value) || (value as number) < least) throw reject();

@@ -1,6 +1,6 @@
 /** The little of POSIX that windows between processes need: who a process is, and taking over its descriptors. */
 import { readFileSync, statSync } from 'node:fs';
-import { HeddleError } from '../../base/errors.js';
+import { HeddleError, valueOr } from '../../base/errors.js';
 import { errno, functionOfC } from '../../base/native/index.js';
 
 // The numbers are the same on x86-64 and arm64.
@@ -17,33 +17,19 @@ const close = functionOfC('close', ['i32', 'i32']);
 const prctl = functionOfC('prctl', ['i32', 'i32', 'i64', 'i64', 'i64', 'i64']);
 
 /** When a process started, in clock ticks since the machine did: with its id, this names a process for good. */
-export function startTime(pid: number): number | null {
-  try {
+export const startTime = (pid: number): number | null =>
+  valueOr(null, () => {
     // The second field is the program's name in parentheses, which may itself hold spaces and parentheses.
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
     return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]);
-  } catch {
-    return null;
-  }
-}
+  });
 
 /** An id of this machine's current run, the same in all its processes and containers. */
-export function bootId(): string {
-  try {
-    return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
-  } catch {
-    return 'unknown';
-  }
-}
+export const bootId = (): string =>
+  valueOr('unknown', () => readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim());
 
 /** Names the namespace of this process's ids: a container has one of its own, unless it is told otherwise. */
-export function pidNamespace(): number {
-  try {
-    return statSync('/proc/self/ns/pid').ino;
-  } catch {
-    return 0;
-  }
-}
+export const pidNamespace = (): number => valueOr(0, () => statSync('/proc/self/ns/pid').ino);
 
 type Takeover =
   | { readonly ok: true; readonly fd: number }
@@ -79,12 +65,8 @@ export function canTakeDescriptors(): boolean {
  * users stay locked out.
  */
 export function allowDescriptorsToBeTaken(): void {
-  let scope = '0';
-  try {
-    scope = readFileSync('/proc/sys/kernel/yama/ptrace_scope', 'utf8').trim();
-  } catch {
-    // No Yama: nothing restricts it.
-  }
+  // Without Yama, nothing restricts it.
+  const scope = valueOr('0', () => readFileSync('/proc/sys/kernel/yama/ptrace_scope', 'utf8').trim());
   // The C declaration takes an unsigned long; -1 is PR_SET_PTRACER_ANY.
   if (scope === '1') prctl(prSetPtracer, -1, 0, 0, 0);
 }

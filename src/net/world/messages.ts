@@ -1,4 +1,4 @@
-import { HeddleError, printable } from '../../base/errors.js';
+import { HeddleError, printable, valueOr } from '../../base/errors.js';
 import { type CallKind, kinds, LONGEST_TIMEOUT_MS, MAX_NAME, MAX_PAYLOAD, MAX_RANKS } from './exchange.js';
 
 /** Changes when two builds could misunderstand each other. */
@@ -112,12 +112,8 @@ export type Join = Extract<Message, { type: 'join' }>;
 
 /** Reads a frame's head. Throws ProtocolError unless it is exactly one of the messages. */
 export function parseMessage(head: string): Message {
-  let value: unknown;
-  try {
-    value = JSON.parse(head);
-  } catch {
-    throw new ProtocolError('a frame whose head is not JSON');
-  }
+  const value: unknown = valueOr(undefined, () => JSON.parse(head));
+  if (value === undefined) throw new ProtocolError('a frame whose head is not JSON');
   if (typeof value !== 'object' || value === null) throw new ProtocolError('a head that is not an object');
   const given = value as Record<string, unknown>;
   const { type } = given;

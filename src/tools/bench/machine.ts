@@ -2,7 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { messageOf, UnavailableError } from '../../base/errors.js';
+import { messageOf, UnavailableError, valueOr } from '../../base/errors.js';
 import { findCompiler, listGpus } from '../../gpu/cuda/index.js';
 import { ncclVersion, ncclVersionNumber } from './nccl-library.js';
 
@@ -21,13 +21,10 @@ function commit(): string | null {
       encoding: 'utf8',
       stdio: ['ignore', 'pipe', 'ignore'],
     }).trim();
-  try {
+  return valueOr(null, () =>
     // A package installed somewhere inside another project is not that project's commit.
-    if (git('rev-parse', '--show-prefix') !== '') return null;
-    return git('rev-parse', '--short=12', 'HEAD');
-  } catch {
-    return null;
-  }
+    git('rev-parse', '--show-prefix') === '' ? git('rev-parse', '--short=12', 'HEAD') : null,
+  );
 }
 
 /** NCCL's version, or why it cannot be used. */
@@ -40,12 +37,8 @@ export function ncclHere(): { readonly version: string | null; readonly reason: 
 }
 
 function driverVersion(): string | null {
-  try {
-    const text = readFileSync('/proc/driver/nvidia/version', 'utf8');
-    return /\b\d{3}\.\d+(\.\d+)?\b/.exec(text)?.[0] ?? null;
-  } catch {
-    return null;
-  }
+  const text = valueOr('', () => readFileSync('/proc/driver/nvidia/version', 'utf8'));
+  return /\b\d{3}\.\d+(\.\d+)?\b/.exec(text)?.[0] ?? null;
 }
 
 /**

@@ -9,6 +9,7 @@ import {
   messageOf,
   requireFunction,
   requireObject,
+  valueOr,
 } from '../../base/errors.js';
 import type { Stream } from '../../gpu/index.js';
 import { SimMachine } from '../../gpu/sim/index.js';
@@ -121,13 +122,7 @@ const isConfiguration = (value: unknown): value is CheckConfiguration =>
 /** Run from source, something else takes the types out. */
 let loadsTypeScript = import.meta.url.endsWith('.ts');
 
-function isFile(path: string): boolean {
-  try {
-    return statSync(path).isFile();
-  } catch {
-    return false;
-  }
-}
+const isFile = (path: string): boolean => valueOr(false, () => statSync(path).isFile());
 
 export async function importModule(path: string): Promise<Readonly<Record<string, unknown>>> {
   if (!isFile(path)) throw new FileError(path, 'read', new Error('there is no such file'));

@@ -1,6 +1,7 @@
 /** A process of its own, for `heddle doctor`: one rank comes up in NVSHMEM on the first GPU, and parts. */
 import { readdirSync } from 'node:fs';
 import { dirname } from 'node:path';
+import { valueOr } from '../../../base/errors.js';
 import { CudaDevice } from '../device.js';
 import { countGpus } from '../gpu.js';
 import { nvshmemHeaders } from './headers.js';
@@ -36,11 +37,7 @@ try {
 process.stdout.write(`\n${JSON.stringify({ version, cameUp, plugins, refusal } satisfies NvshmemTrial)}\n`);
 
 async function comesUp(): Promise<boolean> {
-  try {
-    if (countGpus() === 0) return false;
-  } catch {
-    return false;
-  }
+  if (valueOr(0, countGpus) === 0) return false;
   const device = CudaDevice.open(0);
   device.joinNvshmem(NvshmemHeap.uniqueId(), 0, 1, new AbortController().signal);
   device.allocateSymmetric(4096, 'trial');

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
-import { ArgumentError } from '../../../base/errors.js';
+import { ArgumentError, valueOr } from '../../../base/errors.js';
 import { maxAddressBytes, type U64 } from './bindings.js';
 
 /** Where a peer may write, on one rail. */
@@ -85,24 +85,16 @@ const fieldsOf = (value: unknown): Readonly<Record<string, unknown>> =>
  * Identifies this machine until it restarts, its shared memory, and the ids of its processes, by which shm reaches the memory of
  * a peer: network namespaces of one machine have all in common, containers of one machine often neither of the others.
  */
-export function machineId(): string {
-  try {
+export const machineId = (): string =>
+  valueOr('unknown', () => {
     const { dev } = statSync('/dev/shm');
     const bootId = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
     return `${bootId} ${dev} ${pidNamespace()}`;
-  } catch {
-    return 'unknown';
-  }
-}
+  });
 
 /** Names the namespace of this process's ids among those that there are; where nothing tells, one that nobody has. */
-export function pidNamespace(): string {
-  try {
-    return String(statSync('/proc/self/ns/pid').ino);
-  } catch {
-    return randomBytes(8).toString('hex');
-  }
-}
+export const pidNamespace = (): string =>
+  valueOr(null, () => String(statSync('/proc/self/ns/pid').ino)) ?? randomBytes(8).toString('hex');
 
 // Addresses are exchanged once, when a world forms: they are marked JSON, which any tool can show.
 function encode(mark: string, value: object): Uint8Array {

@@ -1,7 +1,7 @@
 /** Network interfaces, as Linux lists them, and which of them are near a GPU. */
 import { readdirSync, readFileSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
-import { requireText } from '../../../base/errors.js';
+import { requireText, valueOr } from '../../../base/errors.js';
 import { verbsDevices } from './verbs.js';
 
 export interface Nic {
@@ -61,13 +61,7 @@ function stepsBetween(from: string, to: string): number {
   return a.length + b.length - 2 * common;
 }
 
-function placeOf(link: string): string | null {
-  try {
-    return realpathSync(link);
-  } catch {
-    return null;
-  }
-}
+const placeOf = (link: string): string | null => valueOr(null, () => realpathSync(link));
 
 function rdmaDevices(folder: string): readonly Nic[] {
   return names(folder).flatMap((device) =>
@@ -97,19 +91,8 @@ function netDevices(folder: string): readonly Nic[] {
     });
 }
 
-function names(folder: string): readonly string[] {
-  try {
-    return readdirSync(folder).sort();
-  } catch {
-    return [];
-  }
-}
+const names = (folder: string): readonly string[] => valueOr([], () => readdirSync(folder).sort());
 
-function text(folder: string, name: string): string {
-  try {
-    return readFileSync(join(folder, name), 'utf8').trim();
-  } catch {
-    // A port that is down has no speed to read.
-    return '';
-  }
-}
+/** A port that is down has no speed to read. */
+const text = (folder: string, name: string): string =>
+  valueOr('', () => readFileSync(join(folder, name), 'utf8').trim());

@@ -10,6 +10,7 @@ import { closeSync, constants, fstatSync, openSync, readdirSync, rmSync, statSyn
 import { constants as system } from 'node:os';
 import { join } from 'node:path';
 import { isMainThread } from 'node:worker_threads';
+import { valueOr } from '../../../base/errors.js';
 import { functionOfC } from '../../../base/native/index.js';
 import { pidNamespace } from './address.js';
 
@@ -65,22 +66,14 @@ function removeWith(lock: string): void {
 }
 
 /** None where there is no such folder. */
-function namesIn(start: string): string[] {
-  try {
-    return readdirSync(folder).filter((name) => name.startsWith(start));
-  } catch {
-    return [];
-  }
-}
+const namesIn = (start: string): readonly string[] =>
+  valueOr([], () => readdirSync(folder).filter((name) => name.startsWith(start)));
 
 /** Null for what is gone, of another user, or no file. Blocks for nothing. */
-function open(name: string): number | null {
-  try {
-    return openSync(join(folder, name), constants.O_RDWR | constants.O_NOFOLLOW | constants.O_NONBLOCK);
-  } catch {
-    return null;
-  }
-}
+const open = (name: string): number | null =>
+  valueOr(null, () =>
+    openSync(join(folder, name), constants.O_RDWR | constants.O_NOFOLLOW | constants.O_NONBLOCK),
+  );
 
 function isAt(name: string, descriptor: number): boolean {
   return statSync(join(folder, name), { throwIfNoEntry: false })?.ino === fstatSync(descriptor).ino;

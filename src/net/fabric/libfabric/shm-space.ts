@@ -1,6 +1,6 @@
 /** The shm provider keeps each endpoint's mailbox in a file of /dev/shm, which containers make small. */
 import { statfsSync } from 'node:fs';
-import { requireInteger, requireObject, UnavailableError } from '../../../base/errors.js';
+import { requireInteger, requireObject, UnavailableError, valueOr } from '../../../base/errors.js';
 
 const mebibyte = 2 ** 20;
 /** The fields of its file that an endpoint touches. */
@@ -9,14 +9,11 @@ const endpointBytes = 4 * mebibyte;
 const reserve = 32 * mebibyte;
 
 /** The room in /dev/shm; null where there is none. */
-export function shmSpace() {
-  try {
+export const shmSpace = () =>
+  valueOr(null, () => {
     const { bsize, blocks, bavail } = statfsSync('/dev/shm');
     return { total: bsize * blocks, free: bsize * bavail };
-  } catch {
-    return null;
-  }
-}
+  });
 
 /** The room that so many endpoints need: one an engine, and one for each peer of it. */
 export const shmBytesFor = (endpoints: number): number =>

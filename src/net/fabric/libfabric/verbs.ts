@@ -1,4 +1,5 @@
 /** libibverbs, as far as it is asked what RDMA devices there are. */
+import { valueOr } from '../../../base/errors.js';
 import { openLibrary, readAddress, readString } from '../../../base/native/index.js';
 
 /** The names of the verbs devices; null where there is no libibverbs. */
@@ -9,12 +10,8 @@ export function verbsDevices(): readonly string[] | null {
 
 /** Calls `visit` for each verbs device; false where there is no libibverbs. */
 export function visitDevices(visit: (verbs: Verbs, device: number, name: string) => void): boolean {
-  let verbs: Verbs;
-  try {
-    verbs = openVerbs();
-  } catch {
-    return false;
-  }
+  const verbs = valueOr(null, openVerbs);
+  if (verbs === null) return false;
   const count = new Int32Array(1);
   const list = verbs.ibv_get_device_list(count);
   for (let i = 0; list !== 0 && i < count[0]!; i++) {

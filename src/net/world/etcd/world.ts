@@ -1,6 +1,6 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
-import { RendezvousError } from '../../../base/errors.js';
+import { RendezvousError, valueOr } from '../../../base/errors.js';
 import type { Membership, Place } from '../environment.js';
 import { MAX_PAYLOAD } from '../exchange.js';
 import { encodeFrame, FrameReader } from '../frame.js';
@@ -511,12 +511,10 @@ export class EtcdWorld {
     const whole = Buffer.from(value, 'base64');
     const [proof, body] = [whole.subarray(0, PROOF_BYTES), whole.subarray(PROOF_BYTES)];
     if (proof.length < PROOF_BYTES || !timingSafeEqual(proof, this.#proof(key, body))) return null;
-    try {
+    return valueOr(null, () => {
       const [frame] = [...new FrameReader({ head: MAX_HEAD, bytes: MAX_PAYLOAD }).read(body.subarray(8))];
       return { message: parseMessage(frame!.head), bytes: frame!.bytes, read: body.readDoubleLE() };
-    } catch {
-      return null;
-    }
+    });
   }
 
   /** Holds for this key of this world alone: one of the same name that came before began at another revision. */
