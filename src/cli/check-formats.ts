@@ -2,7 +2,8 @@
 import { readFileSync } from 'node:fs';
 import { isAbsolute, relative } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { ArgumentError, FileError } from '../base/errors.js';
+import { ArgumentError } from '../base/errors.js';
+import { naming } from '../base/files/index.js';
 import { type Cause, type Finding, formatCause, formatFinding } from '../verify/check/index.js';
 import { version } from './start.js';
 
@@ -136,12 +137,7 @@ export function knownFrom(file: string): (causes: readonly Cause[]) => readonly 
 }
 
 function keysIn(file: string): readonly string[] {
-  let text: string;
-  try {
-    text = readFileSync(file, 'utf8');
-  } catch (error) {
-    throw new FileError(file, 'read', error);
-  }
+  const text = naming(file, 'read', () => readFileSync(file, 'utf8'));
   try {
     return (JSON.parse(text) as { readonly findings: readonly Finding[] }).findings.map(keyOf);
   } catch {

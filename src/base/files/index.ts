@@ -9,7 +9,7 @@ import { FileError, valueOr } from '../errors.js';
  * @throws FileError
  */
 export function readRegular(path: string, allows: (stats: fs.Stats) => void = () => {}): Buffer {
-  try {
+  return naming(path, 'read', () => {
     // Without O_NONBLOCK, opening a pipe would wait for a writer.
     const file = fs.openSync(path, fs.constants.O_RDONLY | fs.constants.O_NONBLOCK);
     try {
@@ -20,9 +20,7 @@ export function readRegular(path: string, allows: (stats: fs.Stats) => void = ()
     } finally {
       fs.closeSync(file);
     }
-  } catch (error) {
-    throw new FileError(path, 'read', error);
-  }
+  });
 }
 
 /** Throws unless only this user and root can have written the file. */
@@ -132,10 +130,10 @@ function isSpecial(path: string): boolean {
   return stats !== undefined && !stats.isFile() && !stats.isDirectory();
 }
 
-/** Every error names the file that the caller named. */
-function naming(path: string, done: string, act: () => void): void {
+/** Every error names the file that the caller named, and says that it cannot be `done`. */
+export function naming<T>(path: string, done: string, act: () => T): T {
   try {
-    act();
+    return act();
   } catch (error) {
     throw error instanceof FileError ? error : new FileError(path, done, error);
   }

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
-import { FileError } from '../../base/errors.js';
+import { messageOf } from '../../base/errors.js';
 import * as files from '../../base/files/index.js';
 
 /** Raised when the form of an entry or of its key changes. */
@@ -58,11 +58,7 @@ export const requireOwnCache = (): void => requireCache(cacheFolder());
 /** Makes the folder where there is none, and requires that nobody else puts entries there. @throws FileError */
 function requireCache(folder: string): void {
   files.makeFolder(folder, 0o700);
-  try {
-    files.requireUnshared(statSync(folder));
-  } catch (error) {
-    throw new FileError(folder, 'trusted with code', error);
-  }
+  files.naming(folder, 'trusted with code', () => files.requireUnshared(statSync(folder)));
 }
 
 function read(file: string): Uint8Array | null {
@@ -96,10 +92,9 @@ function trying(otherwise: string, act: () => void): boolean {
     act();
     return true;
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
     files.warnOnce(
       'HEDDLE_CACHE',
-      `${otherwise}: ${reason}; set HEDDLE_CACHE to a folder that you alone can write to (chmod go-w)`,
+      `${otherwise}: ${messageOf(error)}; set HEDDLE_CACHE to a folder that you alone can write to (chmod go-w)`,
     );
     return false;
   }

@@ -1,4 +1,4 @@
-import { ArgumentError, UnavailableError } from '../../base/errors.js';
+import { ArgumentError, messageOf, UnavailableError } from '../../base/errors.js';
 import { cached, cacheFolder, cacheKey } from './cache.js';
 import type { Compiler } from './compilers.js';
 import { CompileError, type LineOf, parseDiagnostics } from './diagnostics.js';
@@ -45,7 +45,7 @@ async function choose(): Promise<Compiler> {
     try {
       return await find();
     } catch (error) {
-      reasons.push(error instanceof Error ? error.message : String(error));
+      reasons.push(messageOf(error));
     }
   }
   throw new UnavailableError(`No CUDA compiler was found (${reasons.join('; ')})`, compilerRemedy);

@@ -1,6 +1,8 @@
 /** The events of a world, as one rank of it sees them: told to listeners, and to the file that HEDDLE_EVENTS names. */
 import { openSync, writeSync } from 'node:fs';
-import { FileError, requireFunction } from '../../base/errors.js';
+import { requireFunction } from '../../base/errors.js';
+import { naming } from '../../base/files/index.js';
+import { getOrMake } from '../../base/maps.js';
 
 /** What happened to a world. */
 export type WorldEvent = {
@@ -50,13 +52,7 @@ const opened = new Map<string, number>();
 function eventsFile(): number | null {
   const { HEDDLE_EVENTS: path } = process.env;
   if (path === undefined || path === '') return null;
-  try {
-    const file = opened.get(path) ?? openSync(path, 'a');
-    opened.set(path, file);
-    return file;
-  } catch (error) {
-    throw new FileError(path, 'written', error);
-  }
+  return getOrMake(opened, path, () => naming(path, 'written', () => openSync(path, 'a')));
 }
 
 /** As OpenTelemetry's data model for logs names it. */

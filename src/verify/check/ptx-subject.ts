@@ -1,7 +1,8 @@
 /** Kernels of others as a subject: a file of PTX, and a program that says how they are launched. */
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
-import { ArgumentError, FileError } from '../../base/errors.js';
+import { ArgumentError } from '../../base/errors.js';
+import { naming } from '../../base/files/index.js';
 import { refusedIn, type SimMachine } from '../../gpu/sim/index.js';
 import { PtxError, type PtxParameter, type PtxProgram, ptx, sourceName } from '../../lang/ptx/index.js';
 import { importModule, ranBy, requireLaunch } from './own-module.js';
@@ -70,13 +71,7 @@ function thatLaunches(configuration: CheckConfiguration): CheckConfiguration {
 const programOf = (files: string): PtxProgram =>
   ptx(files.split(',').map((file) => ({ file: basename(file), text: readText(file) })));
 
-function readText(path: string): string {
-  try {
-    return readFileSync(path, 'utf8');
-  } catch (error) {
-    throw new FileError(path, 'read', error);
-  }
-}
+const readText = (path: string): string => naming(path, 'read', () => readFileSync(path, 'utf8'));
 
 async function importHost(path: string): Promise<PtxHost> {
   readText(path);

@@ -1,7 +1,7 @@
 /** A process of its own, for `heddle doctor`: one rank comes up in NVSHMEM on the first GPU, and parts. */
 import { readdirSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { valueOr } from '../../../base/errors.js';
+import { messageOf, valueOr } from '../../../base/errors.js';
 import { CudaDevice } from '../device.js';
 import { countGpus } from '../gpu.js';
 import { nvshmemHeaders } from './headers.js';
@@ -32,7 +32,7 @@ try {
   nvshmemHeaders();
   cameUp = await comesUp();
 } catch (error) {
-  refusal = error instanceof Error ? error.message : String(error);
+  refusal = messageOf(error);
 }
 process.stdout.write(`\n${JSON.stringify({ version, cameUp, plugins, refusal } satisfies NvshmemTrial)}\n`);
 
