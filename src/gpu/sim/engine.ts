@@ -6,6 +6,7 @@
  * was told something (so that it can react before anything else happens, which keeps runs repeatable) or after a
  * number of steps (so that the process stays responsive).
  */
+
 import {
   HeddleError,
   requireFunction,
@@ -13,6 +14,7 @@ import {
   requireOneOf,
   requireText,
 } from '../../base/errors.js';
+import { getOrMake } from '../../base/maps.js';
 import { maxSimulatedRanks } from '../index.js';
 import { Blocks, type MachineServices } from './blocks.js';
 import { type Mode, pause } from './compiled.js';
@@ -163,12 +165,7 @@ export class Engine implements MachineServices {
   hostThread(ofRank: number): number {
     if (this.#acting !== null) return this.#acting.id;
     const rank = this.hosts.programOf(ofRank);
-    let thread = this.#hostPrograms.get(rank);
-    if (thread === undefined) {
-      thread = this.#newHostThread(rank, null);
-      this.#hostPrograms.set(rank, thread);
-    }
-    return thread;
+    return getOrMake(this.#hostPrograms, rank, () => this.#newHostThread(rank, null));
   }
 
   /** The rank whose program that is. */

@@ -2,7 +2,6 @@
  * Names in one printed function. The author's names are kept; a name that C++, the prelude or an enclosing scope
  * has already taken gets a number: `x_2`. (C++ could shadow, but `const u32 x = x + 1` would read itself.)
  */
-
 import { HeddleError } from '../../base/errors.js';
 import { getOrMake } from '../../base/maps.js';
 import type { InlinedCall, Variable } from '../ir.js';

@@ -1,5 +1,4 @@
 /** The work of a check, as data: jobs that this thread does itself, or others do. */
-
 import { getOrMake } from '../../base/maps.js';
 import type { Assumption, Finding, HostSite, KernelModule } from '../../gpu/sim/index.js';
 import { hostMutantsOf, mutateHosts } from './host-mutants.js';
