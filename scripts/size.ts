@@ -13,13 +13,13 @@ interface Part {
 
 const ceilings = {
   base: 1_090,
-  lang: 11_260,
-  gpu: 21_440,
-  net: 11_340,
-  moe: 19_580,
-  verify: 7_080,
-  tools: 10_150,
-  cli: 2_960,
+  lang: 11_250,
+  gpu: 21_390,
+  net: 11_250,
+  moe: 19_570,
+  verify: 7_040,
+  tools: 10_110,
+  cli: 2_950,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -35,7 +35,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_970 },
+  { name: 'src', files: sources('src'), ceiling: 84_730 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_920 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_900 },
 ];
