@@ -17,12 +17,15 @@ import heddle
 
 #: One layer of Qwen3-235B.
 QWEN = dict(experts=128, top_k=8, hidden=4096, inner=1536)
+#: One of gpt-oss-20b, in bf16 and as it is published.
+GPT = [dict(experts=32, top_k=4, hidden=2880, inner=2880, activation="clamped-swiglu", weights=weights) for weights in ("bf16", "mxfp4")]
 TOKENS = (8, 32, 128, 512, 4096)
 SMALL = dict(experts=16, top_k=4, max_tokens=64, hidden=1024)
 #: What is verified, beside a reference in f32.
 ROUNDS = [dict(), dict(split=True), dict(dispatch="fp8"), dict(family="portable"), dict(combine="mxfp8")]
 SORTS = [dict(sort="masked", alignment=16), dict(sort="contiguous", alignment=128)]
 LAYERS = [dict(), dict(max_tokens=1024), dict(biases=True, activation="clamped-swiglu"), dict(dispatch="fp8", weights="e4m3"), dict(split=True)]
+LAYERS += [dict(weights="mxfp4"), dict(weights="mxfp4", max_tokens=1024, biases=True, activation="clamped-swiglu")]
 MASKED = [dict(masks=True, waits=True), dict(masks=True, waits=True, family="portable")]
 PLACED = [dict(places=24)]
 TRAINED = dict(experts=16, top_k=4, max_tokens=64, hidden=256, dtype="f32")
@@ -30,6 +33,7 @@ TRAINED = dict(experts=16, top_k=4, max_tokens=64, hidden=256, dtype="f32")
 GENERATED = [dict(SMALL, hidden=256, inner=128), dict(SMALL, hidden=256, inner=128, biases=True, activation="clamped-swiglu")]
 #: Buffers for as many tokens as come; and large ones, to which few come.
 TIMED = [(dict(QWEN, max_tokens=tokens), (tokens,)) for tokens in TOKENS[:-1]] + [(dict(QWEN, max_tokens=TOKENS[-1]), TOKENS)]
+TIMED += [(dict(of, max_tokens=1024), (8, 32, 128, 1024)) for of in GPT]
 
 #: With --nodes: what is verified, and DeepSeek-V3's layer, as `heddle bench --nodes` has it.
 ACROSS = [("rounds", dict()), ("rounds", dict(split=True)), ("rounds", dict(dispatch="fp8")), ("layers", dict())]
@@ -136,6 +140,18 @@ def quantised(weights):
     return small.view(weights.shape), scales, (small.float() * scales[:, :, None, :, None]).view(weights.shape)
 
 
+def packed(weights):
+    """MXFP4, with a power of two for every 32 of a row; and what they stand for."""
+    blocks = weights.unflatten(-1, (-1, 32))
+    powers = blocks.abs().amax(-1).log2().floor() - 2
+    sizes = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], device=weights.device)
+    scaled = blocks / torch.exp2(powers)[..., None]
+    nearest = torch.bucketize(scaled.abs(), (sizes[1:] + sizes[:-1]) / 2)
+    known = (sizes[nearest] * scaled.sign() * torch.exp2(powers)[..., None]).flatten(-2)
+    halves = (nearest + 8 * (scaled < 0)).flatten(-2).to(torch.uint8)
+    return halves[..., 0::2] | halves[..., 1::2] << 4, (powers + 127).to(torch.uint8).transpose(1, 2).contiguous(), known
+
+
 def random_layer(shape):
     """The weights of all experts in f32, as the layer has them, and how `heddle.Experts` takes those of this rank."""
     torch.manual_seed(2)
@@ -146,9 +162,9 @@ def random_layer(shape):
         made["down_bias"] = torch.randn(shape.experts, shape.hidden, device="cuda") / 4
     given = {name: of.bfloat16() for name, of in made.items()}
     known = {name: of.float() for name, of in given.items()}
-    if shape.weights == "e4m3":
+    if shape.weights != "bf16":
         for name in ("gate_up", "down"):
-            given[name], given[f"{name}_scales"], known[name] = quantised(made[name])
+            given[name], given[f"{name}_scales"], known[name] = (packed if shape.weights == "mxfp4" else quantised)(made[name])
     return known, given
 
 
@@ -358,7 +374,11 @@ def timed(options, all_tokens):
     each = len(buffers.local_experts)
     gate_up = torch.randn(each, 2 * shape.inner, shape.hidden, device="cuda", dtype=torch.bfloat16) / shape.hidden**0.5
     down = torch.randn(each, shape.hidden, shape.inner, device="cuda", dtype=torch.bfloat16) / shape.inner**0.5
-    layer = heddle.Experts(buffers, gate_up, down)
+    given = dict(gate_up=gate_up, down=down)
+    if shape.weights == "mxfp4":
+        for name, of in list(given.items()):
+            given[name], given[f"{name}_scales"], _ = packed(of.float())
+    layer = heddle.Experts(buffers, **given)
     all_figures = [times(buffers, layer, tokens) for tokens in all_tokens]
     buffers.check()
     end(buffers)
@@ -378,7 +398,7 @@ def times(buffers, layer, tokens):
         layer.dispatch(x, ids, scores)
         layer.combine(out)
 
-    figures = {"tokens": tokens, "max_tokens": shape.max_tokens}
+    figures = {"hidden": shape.hidden, "weights": shape.weights, "tokens": tokens, "max_tokens": shape.max_tokens}
     many = 20
     for name, run in (("layer", whole), ("dispatch_combine", parts)):
         for _ in range(10):
@@ -441,7 +461,7 @@ def be(rank, ranks, port, json_file, untimed, nodes):
     for options, tokens in [] if untimed else all_timed:
         for one in timed(options, tokens):
             figures["timed"].append(one)
-            say({key: round(value, 1) for key, value in one.items()}, flush=True)
+            say({key: round(value, 1) if isinstance(value, float) else value for key, value in one.items()}, flush=True)
     if rank == 0 and json_file:
         with open(json_file, "w") as file:
             json.dump(figures, file, indent=2)
