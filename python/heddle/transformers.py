@@ -32,7 +32,7 @@ def experts_of(model: torch.nn.Module) -> Iterator[Any]:
     """The modules that hold a layer's experts."""
     for module in model.modules():
         names = ("gate_up_proj", "gate_up_proj_blocks")
-        if any(isinstance(getattr(module, name, None), torch.nn.Parameter) for name in names):
+        if hasattr(module, "heddle") or any(isinstance(getattr(module, name, None), torch.nn.Parameter) for name in names):
             yield module
 
 
@@ -143,10 +143,13 @@ def use(
     del first
     buffers = Buffers(group, **{**shape, **options})
     for module in modules:
-        module.heddle = ExpertParallel(buffers) if by_torch else Experts(buffers, **_as_heddle_takes(module))
-        for name in _weights if in_fours else ():
-            # Heddle has a copy, and nobody else reads them.
-            setattr(module, name, None)
+        takes = {} if by_torch else _as_heddle_takes(module)
+        module.heddle = Experts(buffers, **takes) if takes else ExpertParallel(buffers)
+        if in_fours:
+            # Nobody else reads them: this copy is the only one.
+            module.packed = takes
+            for name in _weights:
+                setattr(module, name, None)
     model.set_experts_implementation("heddle")
     return buffers
 
@@ -155,8 +158,7 @@ def idle(model: torch.nn.Module, forwards: int = 1) -> None:
     """Makes the rounds of forwards to which this rank brings no tokens: transformers' models take no empty batch. `generate` makes one for
     each new token.
     """
-    modules: List[Any] = [of for of in model.modules() if hasattr(of, "heddle")]
-    for module in modules * forwards:
+    for module in list(experts_of(model)) * forwards:
         buffers = module.heddle.buffers
         rows, routes = (torch.empty(0, width, device=buffers.device) for width in (buffers.shape.hidden, buffers.shape.top_k))
         _forward(module, rows.to(dtypes[buffers.shape.dtype]), routes, routes)
@@ -169,6 +171,8 @@ def _is_clamped(module: Any) -> bool:
 
 def _as_heddle_takes(module: Any) -> Dict[str, Any]:
     """Weights as [experts, rows, columns], the gates' rows first. Those of most models lie so, and are not copied."""
+    if hasattr(module, "packed"):
+        return dict(module.packed)
     fixed = getattr(module, "activation_scheme", "dynamic")
     if fixed != "dynamic" or getattr(module, "swiglu_limit", None) is not None:
         raise ArgumentError("model", f"of fp8 with scales of rows that are {fixed}, or clamped", "dynamic, with plain SwiGLU")

@@ -135,7 +135,9 @@ with tempfile.TemporaryDirectory() as folder, torch.no_grad():
     expected = load(Mxfp4Config(dequantize=True)).float()(ids).logits
     fours = load(heddle.transformers.Mxfp4Config())
     heddle.transformers.shard(fours)
-    heddle.transformers.use(fours, max_tokens=64)
+    # The second is for another number of tokens.
+    for max_tokens in (64, 128):
+        heddle.transformers.use(fours, max_tokens=max_tokens)
     found = fours(ids).logits
     assert sum(of.numel() for of in fours.model.layers[0].mlp.experts.parameters()) == 0
 print("mxfp4", "agrees" if torch.allclose(found, expected, atol=1e-4) else (found - expected).abs().max())

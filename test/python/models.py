@@ -59,6 +59,8 @@ CONFIGS = {
         num_experts_per_tok=4,
         vocab_size=201088,
     ),
+    # The same in the four bits in which it is published, which only Heddle runs.
+    "gpt_oss_20b_mxfp4": lambda layers: CONFIGS["gpt_oss_20b"](layers),
     # As many layers as fit, all of them with experts, which are fp8; the others are bf16. torch's ways need kernels from the network.
     "deepseek_v3": lambda layers: DeepseekV3Config(
         num_hidden_layers=layers or 4, first_k_dense_replace=0, num_nextn_predict_layers=0
@@ -66,6 +68,7 @@ CONFIGS = {
 }
 #: Small ones, to try the page with.
 SMALL = {
+    "gpt_oss_20b_mxfp4": dict(hidden_size=256, num_attention_heads=4, num_key_value_heads=2, head_dim=64, intermediate_size=128),
     "qwen3_30b": dict(hidden_size=256, num_attention_heads=4, num_key_value_heads=2, head_dim=64, intermediate_size=256),
     "gpt_oss_20b": dict(hidden_size=256, num_attention_heads=4, num_key_value_heads=2, head_dim=64, intermediate_size=128),
     "deepseek_v3": dict(hidden_size=256, num_attention_heads=4, num_key_value_heads=4, intermediate_size=256),
@@ -83,8 +86,11 @@ def config_of(name, given):
 def shapes(name, given):
     """The shapes that Heddle compiles for a model."""
     config, fp8 = config_of(name, given), name == "deepseek_v3"
-    inner = config.intermediate_size if name == "gpt_oss_20b" else config.moe_intermediate_size
-    kind = dict(activation="clamped-swiglu", biases=True) if name == "gpt_oss_20b" else {}
+    gpt = name.startswith("gpt_oss")
+    inner = config.intermediate_size if gpt else config.moe_intermediate_size
+    kind = dict(activation="clamped-swiglu", biases=True) if gpt else {}
+    if name == "gpt_oss_20b_mxfp4":
+        kind.update(weights="mxfp4")
     if fp8:
         kind = dict(weights="e4m3", dispatch="fp8")
     experts = getattr(config, "num_experts", None) or config.num_local_experts
@@ -92,27 +98,33 @@ def shapes(name, given):
     return [heddle.Shape(**common, max_tokens=tokens) for tokens in (DECODED, PREFILLED * given.length)]
 
 
-def build(config, rank, ranks, device, fp8):
+def build(config, rank, ranks, device, fp8, mxfp4):
     """A model whose weights are random: the same on all ranks, but for the experts, of which each has its own."""
-    from heddle.transformers import experts_of
+    from heddle.transformers import _PackedExperts, experts_of
 
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, experts_implementation="eager")
         if fp8:
             others = [name for name, of in model.named_modules() if type(of) is torch.nn.Linear]
             replace_with_fp8_linear(model, others, FineGrainedFP8Config())
+    for name, module in list(model.named_modules()):
+        if mxfp4 and module in list(experts_of(model)):
+            model.set_submodule(name, _PackedExperts(module))
     for module in experts_of(model):
         for name, of in list(module.named_parameters(recurse=False)):
             part = torch.empty(of.shape[0] // ranks, *of.shape[1:], dtype=of.dtype, device="meta")
             setattr(module, name, torch.nn.Parameter(part, requires_grad=False))
-        module.num_experts = module.gate_up_proj.shape[0]
+        module.num_experts //= ranks
     model.to_empty(device=device)
     torch.manual_seed(0)
     model.init_weights()
     torch.manual_seed(1000 + rank)
     for module in experts_of(model):
         for name, of in module.named_parameters(recurse=False):
-            if of.dtype == torch.float8_e4m3fn:
+            if of.dtype == torch.uint8:
+                # Scales of 2^-7: values up to 0.05.
+                of.data.random_(0, 256) if "scale" not in name else of.data.fill_(120)
+            elif of.dtype == torch.float8_e4m3fn:
                 for expert in of.data:
                     expert.copy_(torch.randn(expert.shape, device=device).to(of.dtype))
             else:
@@ -159,7 +171,7 @@ class Bench:
         self.device = torch.device("cuda", rank) if self.cuda else torch.device("cpu")
         self.config = config_of(name, given)
         begun = time.perf_counter()
-        self.model = build(self.config, rank, given.ranks, self.device, name == "deepseek_v3")
+        self.model = build(self.config, rank, given.ranks, self.device, name == "deepseek_v3", "mxfp4" in name)
         self.mesh = init_device_mesh(given.device, (given.ranks,))
         self.way, self.buffers, self.made = "", None, {}
         for module in self.model.modules():
@@ -355,9 +367,9 @@ class Bench:
         return found
 
     def run(self):
-        fp8 = self.name == "deepseek_v3"
+        alone = self.name in ("deepseek_v3", "gpt_oss_20b_mxfp4")
         for way in self.given.ways:
-            if fp8 and way != "heddle" or not self.cuda and way == "heddle":
+            if alone and way != "heddle" or not self.cuda and way == "heddle":
                 continue
             self.part("use", lambda: self.use(way, DECODED) or {}, buffers_for=DECODED)
             if self.cuda and way != "exchanged":
@@ -365,13 +377,13 @@ class Bench:
             self.part("decode", lambda: self.decode(False))
             if way == "heddle":
                 self.part("experts alone", lambda: self.experts(DECODED))
-                if not fp8:
+                if not alone:
                     self.part("a layer beside torch", lambda: self.layer(DECODED))
                 self.part("use", lambda: self.use(way, PREFILLED * self.given.length) or {}, buffers_for=PREFILLED * self.given.length)
                 self.part("decode in a graph, large buffers", lambda: self.decode(True))
                 for tokens in (8, DECODED, 128, PREFILLED * self.given.length):
                     self.part("experts alone, large buffers", lambda: self.experts(tokens))
-                if not fp8:
+                if not alone:
                     self.part("a layer beside torch", lambda: self.layer(PREFILLED * self.given.length))
             self.part("prefill", self.prefill)
             if way == "heddle":
