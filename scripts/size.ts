@@ -36,7 +36,7 @@ const parts: readonly Part[] = [
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
   { name: 'src', files: sources('src'), ceiling: 84_730 },
-  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_920 },
+  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_900 },
 ];
 const pages: Part = {
