@@ -26,23 +26,15 @@ import { page } from './markdown.js';
 
 const { text, blocks } = page('docs/gemm.md');
 
-/** How many mutants each step has: the loop has nothing to synchronise. */
+/** How many mutants each step has: the loop has nothing to synchronise. CI shows that the check finds each. */
 const synchronising = [0, 2, 12, 15, 23];
 
-/** The mutants of the last two take most of the time: CI runs all of them by `heddle check ./examples/gemm/check.ts --mutants`. */
-const quick = 3;
-
 test.each(configurations.map((one, step) => ({ name: one.name, one, step })))(
-  '$name has no finding, and each of its synchronising operations is needed',
+  '$name has no finding, and so many synchronising operations',
   async ({ name, one, step }) => {
-    const subject = { name, kernels: [name], configurations: [one] };
-    const { findings, mutants } = await check([subject], {
-      ...{ seeds: 1, mutants: step < quick, schedulesPerMutant: 1 },
-    });
+    const { findings } = await check([{ name, kernels: [name], configurations: [one] }], { seeds: 1 });
     expect(findings.map(formatFinding)).toEqual([]);
-    expect(mutants.survivors).toEqual([]);
     expect(mutantsOf(steps[step]!.kernel.ir())).toHaveLength(synchronising[step]!);
-    expect(mutants.total).toBe(step < quick ? synchronising[step] : 0);
   },
 );
 
