@@ -11,7 +11,9 @@ import { shapeOf } from './sums.js';
 export function box(x: Instruction): void {
   const rank = Number(x.among('2d', '3d')?.[0] ?? 0);
   if (rank === 0) x.refuse('only tensors of 2 and 3 dimensions are simulated');
-  x.ignore(/^(shared::cluster|shared::cta|global|tile|L2::cache_hint)$/);
+  if (x.has('cta_group::2'))
+    x.refuse('boxes that arrive at an mbarrier of either block of a pair are not simulated');
+  x.ignore(/^(shared::cluster|shared::cta|global|tile|L2::cache_hint|cta_group::1)$/);
   const isLoad = x.has('mbarrier::complete_tx::bytes');
   const tensor = x.operand(isLoad ? 1 : 0);
   const at = tensor.kind === 'address' ? tensor.coordinates[0] : undefined;

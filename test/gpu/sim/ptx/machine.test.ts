@@ -642,6 +642,11 @@ describe('refusals name the line, and what is not known', () => {
       'cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r1], [%r2], 16, [%r3];',
       'between blocks of a cluster',
     ],
+    [
+      'cp.async.bulk.tensor.2d.cta_group::2.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2, %r2}], [%r3];',
+      'of either block of a pair are not simulated',
+    ],
+    ['tcgen05.shift.cta_group::1.down [%r1];', 'wait and fence are simulated'],
     ['bra NOWHERE;', "no label 'NOWHERE'"],
   ])('%s', async (body, message) => {
     await expect(run(fileOf(body))).rejects.toThrow(message);
