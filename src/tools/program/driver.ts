@@ -32,7 +32,6 @@ export class DriverCalls {
   /** Further addresses of memory, and whose it is that is mapped there. */
   readonly #aliases = new Map<number, { readonly alias: Alias; readonly bytes: number; of: number | null }>();
   #made = 0;
-
   readonly #owner: Owner;
 
   constructor(machine: SimMachine, memories: Memories, owner: Owner) {

@@ -13,21 +13,23 @@ export function statOf(folder: string): readonly string[] {
   return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
 }
 
-/** The threads of a program's processes, and the time that they have used, in ticks of the system. */
+/** The threads of a program's processes, those of its session and all that these start, and the time that they have used, in ticks of the system. */
 function usedBy(program: number): { readonly threads: number; readonly ticks: number } {
-  let [threads, ticks] = [0, 0];
-  for (const id of readdirSync('/proc')) {
-    if (!/^\d+$/.test(id)) continue;
+  const all = readdirSync('/proc').flatMap((id) => {
     try {
-      const fields = statOf(`/proc/${id}`);
-      if (Number(fields[3]) !== program) continue;
-      threads += Number(fields[17]);
-      ticks += Number(fields[11]) + Number(fields[12]);
+      return /^\d+$/.test(id) ? [{ id: Number(id), fields: statOf(`/proc/${id}`).map(Number) }] : [];
     } catch {
-      // It has ended meanwhile.
+      return []; // It has ended meanwhile.
     }
+  });
+  let its = all.filter(({ fields }) => fields[3] === program);
+  for (let before = -1; before < its.length; ) {
+    before = its.length;
+    const ids = new Set(its.map(({ id }) => id));
+    its = all.filter(({ id, fields }) => ids.has(id) || ids.has(fields[1]!));
   }
-  return { threads, ticks };
+  const sum = (field: number): number => its.reduce((total, { fields }) => total + fields[field]!, 0);
+  return { threads: sum(17), ticks: sum(11) + sum(12) };
 }
 
 /** `program`: the id of the process that leads the program's session. */

@@ -1,8 +1,10 @@
 /** CUDA programs of several hosts: threads and processes meet in one simulated machine. */
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from 'vitest';
+import { Patience } from '../../../src/tools/program/patience.js';
 import { cudaHeaders, cudaTool, hostCompiler, needing } from '../../needs.js';
 import { temporaryFolder } from '../../temporary.js';
 import { root, transpiled } from '../../tree.js';
@@ -15,6 +17,15 @@ function check(...command: readonly string[]) {
   const how = { encoding: 'utf8', env: { ...process.env, HEDDLE_CACHE }, timeout: 280_000 } as const;
   return spawnSync(process.execPath, [main, 'check', '--seeds', '1', '--', ...command], how);
 }
+
+test('a process in a session of its own, as torchrun starts them, counts as one of the program that may act', async () => {
+  const started = spawn('sh', ['-c', 'setsid sh -c "echo ready; read line"; true'], { detached: true });
+  await once(started.stdout, 'data');
+  const patience = new Patience(started.pid!);
+  expect([1, 2].map((waiting) => patience.mayAct(waiting))).toEqual([true, false]);
+  started.stdin.end('\n');
+  await once(started, 'close');
+});
 
 describe('a CUDA program of several hosts', needing('nvcc'), () => {
   const source = join(root, 'test/tools/program/processes.cu');
