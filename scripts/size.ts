@@ -37,10 +37,10 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 84_730 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_900 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_910 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 35_550 },
+  ...{ name: 'docs and README', ceiling: 35_560 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
