@@ -50,7 +50,10 @@ def compiled(shape: Shape, quiet: bool = False) -> Path:
 def _compile(shape: Shape, out: Path) -> None:
     command = [find_node(), str(javascript), *shape.command(), "--out", str(out), "--json"]
     libraries = os.pathsep.join([*compilers(), os.environ.get("LD_LIBRARY_PATH", "")])
-    done = subprocess.run(command, env={**os.environ, "LD_LIBRARY_PATH": libraries}, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, env={**os.environ, "LD_LIBRARY_PATH": libraries}, capture_output=True, text=True)
+    except OSError as error:
+        raise UnavailableError(f"Node.js does not start: {error}", "Correct HEDDLE_NODE, or leave it out") from None
     if done.returncode == 0:
         return
     try:

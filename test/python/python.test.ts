@@ -263,10 +263,13 @@ describe('the cache of shapes', needing('python3'), () => {
     expect(said).toMatch(/--multiprocessors MULTIPROCESSORS\s+Multiprocessors of the GPU\./);
   });
 
-  test('says where shapes cannot be kept', async () => {
+  test('says where shapes cannot be kept, or Node.js is not', async () => {
     const { status, said } = await compile({ HEDDLE_SHAPES: join(root, 'package.json', 'shapes') });
     expect(said).toMatch(/^heddle: shapes cannot be kept: .* Set HEDDLE_SHAPES to a folder/);
     expect(status).toBe(1);
+    expect((await compile({ HEDDLE_NODE: '/nowhere/node' })).said).toContain(
+      'heddle: Node.js does not start',
+    );
   });
 
   test('says what Heddle said, and keeps nothing, where a shape cannot be compiled', async () => {
