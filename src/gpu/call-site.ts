@@ -16,14 +16,10 @@ export type Setters<P extends ParamSpecs> = {
           : (value: number | bigint) => void;
 };
 
-export interface CallSite<P extends ParamSpecs = ParamSpecs> {
+export interface CallSite<P extends ParamSpecs = ParamSpecs> extends Pick<Launcher, 'setGrid' | 'launch'> {
   readonly program: Program;
   /** Parameters keep their values from launch to launch; setting one allocates nothing. */
   readonly set: Setters<P>;
-  /** Changes the number of blocks for later launches. */
-  setGrid(grid: number): void;
-  /** Enqueues. Throws if a parameter was never set. */
-  launch(stream: Stream): void;
 }
 
 /** Compiles a kernel, or finds it compiled, and makes a call site of it. */

@@ -1,5 +1,6 @@
 /** The meaning of a loss: who was lost, as all ranks are told; and why a rank that lives may seem lost. */
 import { setTimeout as delay } from 'node:timers/promises';
+import { getOrMake } from '../../base/maps.js';
 import type { Circle } from '../../net/world/index.js';
 import type { Operation } from '../families/index.js';
 import { firstOf, type Layer, sharing } from '../layer/index.js';
@@ -55,12 +56,10 @@ export function layerHere(
   { place, rank }: Circle,
   rounds: Rounds,
 ): { readonly here: RoundsHere; readonly forget: () => void } {
-  const { layers, created } = places.get(place) ?? { layers: new Map(), created: new Map() };
-  places.set(place, { layers, created });
+  const { layers, created } = getOrMake(places, place, () => ({ layers: new Map(), created: new Map() }));
   const nth = created.get(rank) ?? 0;
   created.set(rank, nth + 1);
-  const here = layers.get(nth) ?? new Map();
-  layers.set(nth, here);
+  const here = getOrMake(layers, nth, () => new Map());
   here.set(rank, rounds);
   const forget = () => {
     here.delete(rank);

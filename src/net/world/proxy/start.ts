@@ -9,6 +9,7 @@ import {
   requireObject,
   requireText,
 } from '../../../base/errors.js';
+import { getOrMake } from '../../../base/maps.js';
 import { endOrderly, startThread } from '../../../base/native/index.js';
 import type { MappedMemory, WireMemory } from '../../../gpu/index.js';
 import type { SimMachine } from '../../../gpu/sim/index.js';
@@ -330,8 +331,7 @@ const families = new WeakMap<object, Siblings[]>();
 export function siblingsOf(circle: Circle): Siblings {
   const n = started.get(circle) ?? 0;
   started.set(circle, n + 1);
-  const all = families.get(circle.place) ?? [];
-  families.set(circle.place, all);
+  const all = getOrMake(families, circle.place, () => []);
   all[n] ??= newSiblings();
   return all[n];
 }
