@@ -16,7 +16,7 @@ const ceilings = {
   lang: 11_250,
   gpu: 21_390,
   net: 11_250,
-  moe: 19_570,
+  moe: 19_560,
   verify: 7_040,
   tools: 10_110,
   cli: 2_950,
@@ -35,7 +35,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_730 },
+  { name: 'src', files: sources('src'), ceiling: 84_720 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_910 },
 ];
