@@ -161,7 +161,7 @@ interface Product {
   readonly to: number;
   readonly adds: boolean;
   readonly site: number;
-  /** Where the scales of both factors are, and how many a row has, of a form that has them. */
+  /** The places of the scales of both factors, and how many a row has; null of a form without scales. */
   readonly scales: readonly [a: number, b: number, each: number] | null;
 }
 

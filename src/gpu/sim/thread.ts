@@ -628,7 +628,7 @@ export class Thread extends Task {
     return this.#local;
   }
 
-  /** Where a place of shared memory lies in another block of the cluster. */
+  /** Names a place of shared memory as it lies in another block of the cluster. */
   inBlock(place: ByteAt, rank: number, site: number): readonly ByteAt[] {
     return [sameIn(this.#inCluster(rank, site), this.block, place)];
   }

@@ -153,7 +153,7 @@ DEVICE T* peer(const HeddlePeers& windows, u32 rank, u64 offset) {
 
   shared_address: 'DEVICE u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }',
 
-  // Where a place of shared memory lies in another block of the cluster.
+  // A place of shared memory as it lies in another block of the cluster.
   cluster_address: `DEVICE u32 cluster_address(const void* p, u32 rank) {
   u32 there;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(p)), "r"(rank));

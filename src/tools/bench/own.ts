@@ -11,7 +11,7 @@ interface OwnBenchPlan extends Measuring {
 }
 
 interface OwnPoint {
-  /** What a round takes. */
+  /** The time of a round. */
   readonly time: Spread;
   /** The most bytes that a rank says it moves in a round; null where none says. */
   readonly bytes: number | null;
