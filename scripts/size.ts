@@ -40,7 +40,7 @@ const parts: readonly Part[] = [
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_910 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 35_570 },
+  ...{ name: 'docs and README', ceiling: 35_590 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
