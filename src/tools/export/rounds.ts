@@ -50,7 +50,7 @@ export interface StageLaunch extends Recorded {
   readonly tokens?: readonly [least: number, most: number];
 }
 
-/** What the weights of experts may be: of e4m3 and of MXFP4 with scales. */
+/** Types of the weights of experts; those of e4m3 and MXFP4 have scales. */
 export const expertWeights = ['bf16', 'e4m3', 'mxfp4'] as const;
 
 /** Experts that run between dispatch and combine, by Heddle's own kernels. */
