@@ -96,7 +96,7 @@ export function pieceAt(
 
 const atomBytes = ({ swizzle }: Factor): number => (swizzle === 0 ? 128 : 8 * swizzle);
 
-/** What the place of its first atom must be a multiple of, and whether it is. */
+/** The number of which the place of its first atom must be a multiple, and that place. */
 export const alignmentOf = ({ swizzle }: Factor): number => (swizzle === 0 ? 16 : 8 * swizzle);
 export const startOf = ({ offset, swizzle }: Factor): number =>
   swizzle === 0 ? offset : offset - (offset % swizzle);

@@ -59,7 +59,7 @@ export class SimBuffer implements BufferInfo {
     this.lieIn(new ArrayBuffer(Math.ceil(bytes / 16) * 16));
   }
 
-  /** What was in the buffer before does not come along. */
+  /** The earlier bytes of the buffer do not come along. */
   lieIn(memory: ArrayBuffer): void {
     this.i32 = new Int32Array(memory);
     this.f32 = new Float32Array(memory);

@@ -1,4 +1,4 @@
-/** What a machine is made of. */
+/** The parts of a machine. */
 import { requireInteger } from '../../base/errors.js';
 import type { Mode } from './compiled.js';
 import type { Assumption, Site, SiteId } from './detector/detector.js';
