@@ -20,6 +20,8 @@ const nic = provider.startsWith('verbs') ? 'rxe0' : 'eth0';
 const longestMs = 300_000;
 /** A write has half of it: on a busy machine an emulated one may answer after seconds. */
 const waitMs = 20_000;
+/** Longer than a simulated rank stands still where it ends a connection of soft-RoCE to a machine that does not answer: half a minute. */
+const lossTimeoutMs = 60_000;
 
 const draw = random(seed);
 await transpile();
@@ -50,7 +52,7 @@ function start(n: number, again: boolean): Command {
     ...(again && { HEDDLE_REJOIN: `start ${++starts}` }),
   };
   const said = Object.entries(variables).map(([name, value]) => `${name}='${value}'`);
-  const program = `${process.execPath} ${bundle}/survive.js 0 ${waitMs}`;
+  const program = `${process.execPath} ${bundle}/survive.js 0 ${waitMs} ${lossTimeoutMs}`;
   const within = `mkdir -p ${cgroup}; echo $$ >${cgroup}/cgroup.procs`;
   return machines.at(n).run(`${within}; ${said.join(' ')} exec ${program}`);
 }

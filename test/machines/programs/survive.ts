@@ -1,18 +1,19 @@
 /**
  * Rounds of a world of which a machine falls, at any time, and comes back: the others leave its ranks out, and admit them again. It ends five rounds
- * after all ranks were there again for so many times (the first argument).
+ * after all ranks were there again for so many times. Arguments: how many, `waitMs`, `lossTimeoutMs`.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { RankLostError, RankMaskedError, RepeatRoundsError } from '../../../src/base/errors.js';
 import { World } from '../../../src/net/world/index.js';
 import { checkedRounds } from '../../net/world/programs/checked.js';
 
-await World.join({}, async (world) => {
+const [times, waitMs = 10_000, lossTimeoutMs = 30_000] = process.argv.slice(2).map(Number);
+await World.join({ lossTimeoutMs }, async (world) => {
   world.onEvent((event) => {
     if (event.kind === 'lost') console.log(`${world.rank}: lost ${event.lost}: ${event.why}`);
   });
-  const { round, agree } = await checkedRounds(world, Number(process.argv[3] ?? 10_000));
-  let left = Number(process.argv[2]);
+  const { round, agree } = await checkedRounds(world, waitMs);
+  let left = times!;
   /** The ranks that came, and those that admitted them, have to agree on the next round: that of those who were never out. */
   let cameBack = false;
   let last = Number.POSITIVE_INFINITY;
