@@ -5,12 +5,11 @@
  */
 import { execFileSync } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
-import { build } from 'esbuild';
 import { random } from '../src/verify/testing/index.js';
+import { bundled, makeBundle } from '../test/machines/bundle.js';
 import { type Command, Machines, outside } from '../test/machines/machine.js';
 import { EtcdServer } from '../test/net/world/etcd/server.js';
 import { transpile } from '../test/setup.js';
-import { root, transpiled } from '../test/tree.js';
 
 const count = Number(process.argv[2] ?? 40);
 const seed = Number(process.argv[3] ?? Date.now() % 1e6);
@@ -25,17 +24,7 @@ const lossTimeoutMs = 60_000;
 
 const draw = random(seed);
 await transpile();
-/** What ranks run, in few files: an emulated machine takes half a minute to load two hundred. */
-const bundle = transpiled('bundle');
-await build({
-  ...{ absWorkingDir: root, outdir: bundle, bundle: true, splitting: true, format: 'esm', platform: 'node' },
-  ...{ external: ['koffi'], logLevel: 'error' },
-  entryPoints: {
-    survive: transpiled('test/machines/programs/survive.ts'),
-    probing: transpiled('src/base/native/probing.ts'),
-    proxy: transpiled('src/moe/families/hybrid/proxy.ts'),
-  },
-});
+await makeBundle();
 const [machines, etcd] = await Promise.all([Machines.boot(), EtcdServer.start()]);
 /** The group of control of a machine's ranks. */
 const cgroup = '/sys/fs/cgroup/ranks';
@@ -52,7 +41,7 @@ function start(n: number, again: boolean): Command {
     ...(again && { HEDDLE_REJOIN: `start ${++starts}` }),
   };
   const said = Object.entries(variables).map(([name, value]) => `${name}='${value}'`);
-  const program = `${process.execPath} ${bundle}/survive.js 0 ${waitMs} ${lossTimeoutMs}`;
+  const program = `${process.execPath} ${bundled('survive')} 0 ${waitMs} ${lossTimeoutMs}`;
   const within = `mkdir -p ${cgroup}; echo $$ >${cgroup}/cgroup.procs`;
   return machines.at(n).run(`${within}; ${said.join(' ')} exec ${program}`);
 }
@@ -133,7 +122,7 @@ const links: readonly Fault[] = [
 ];
 const others: readonly Fault[] = [
   ...(nic === 'eth0' ? links : []),
-  frozen(20, true),
+  frozen(40, true),
   frozen(2, false),
   ...['loss 1%', 'duplicate 1%', 'delay 50ms 20ms', 'delay 10ms reorder 25%'].map(netem),
   ...['+1 day', '-1 day'].map(clock),

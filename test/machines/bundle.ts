@@ -1,0 +1,35 @@
+/** What ranks in virtual machines run, in few files: an emulated machine takes half a minute to load two hundred. */
+import { join } from 'node:path';
+import { build } from 'esbuild';
+import { root, transpiled } from '../tree.js';
+
+const bundle = transpiled('bundle');
+
+/** Programs by name. Those behind them are modules that they open as files of their own, beside them. */
+const modules = {
+  survive: 'test/machines/programs/survive.ts',
+  'nodes-rank': 'test/suite/programs/nodes-rank.ts',
+  probing: 'src/base/native/probing.ts',
+  proxy: 'src/moe/families/hybrid/proxy.ts',
+};
+
+/** Makes the bundle of what is transpiled. */
+export async function makeBundle(): Promise<void> {
+  await build({
+    ...{
+      absWorkingDir: root,
+      outdir: bundle,
+      bundle: true,
+      splitting: true,
+      format: 'esm',
+      platform: 'node',
+    },
+    ...{ external: ['koffi'], logLevel: 'error' },
+    entryPoints: Object.fromEntries(
+      Object.entries(modules).map(([name, source]) => [name, transpiled(source)]),
+    ),
+  });
+}
+
+/** Where a program of the bundle lies. */
+export const bundled = (name: 'survive' | 'nodes-rank'): string => join(bundle, `${name}.js`);
