@@ -3,7 +3,8 @@ import { join } from 'node:path';
 import { build } from 'esbuild';
 import { root, transpiled } from '../tree.js';
 
-const bundle = transpiled('bundle');
+/** A neighbour of the engine: from here its thread is found where that lies. */
+const bundle = transpiled('src/net/fabric/bundle');
 
 /** Programs by name. Those behind them are modules that they open as files of their own, beside them. */
 const modules = {
