@@ -37,7 +37,7 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 84_720 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_910 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_960 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 35_590 },
