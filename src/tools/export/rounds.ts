@@ -33,7 +33,7 @@ import {
 } from '../../moe/layer/index.js';
 import { type Recorded, type RecordedBuffer, type RecordedGpu, Recorder, type Source } from './recorder.js';
 
-/** What a host enqueues by name, in the order of a stream. */
+/** Names of the parts that a host enqueues, in the order of a stream. */
 export const stages = [
   'dispatchSend',
   'dispatchRecv',

@@ -10,7 +10,7 @@ import { printOwnHeader } from './own-header.js';
 import { describe, type Images, packShape } from './pack.js';
 import { printSource } from './source.js';
 
-/** Where exports go; names in C begin with `prefix`. */
+/** The place of an export; names in C begin with `prefix`. */
 interface Destination {
   readonly folder: string;
   readonly prefix: string;
