@@ -57,10 +57,10 @@ def _compile(shape: Shape, out: Path) -> None:
     if done.returncode == 0:
         return
     try:
-        error = json.loads(done.stdout)["error"]
+        failure = json.loads(done.stdout)["error"]
     except (ValueError, KeyError):
         raise HeddleError("HEDDLE_COMPILE", f"{shape} cannot be compiled: {done.stderr.strip() or done.stdout}") from None
-    raise HeddleError(error["code"], error["message"])
+    raise HeddleError(failure["code"], failure["message"])
 
 
 def find_node() -> str:
