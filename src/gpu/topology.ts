@@ -2,7 +2,6 @@
  * Which ranks share a node: can map each other's windows, and so run kernels that write straight into them. A world is
  * one node or several; ranks of different ones meet over the fabric.
  */
-
 import { HeddleError, requireArray, requireInteger, requireThat } from '../base/errors.js';
 import { getOrMake } from '../base/maps.js';
 

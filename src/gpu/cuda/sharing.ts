@@ -3,7 +3,6 @@
  * granted access to the owner's mapping; on one machine a file descriptor is duplicated; beyond it memory travels by
  * fabric handle, where the hosts' GPUs share an NVLink domain. CUDA IPC is for machines without shareable virtual memory.
  */
-
 import { UnavailableError } from '../../base/errors.js';
 import { getOrMake } from '../../base/maps.js';
 import { type Context, check, failure } from './driver.js';

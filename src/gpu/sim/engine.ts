@@ -6,7 +6,6 @@
  * was told something (so that it can react before anything else happens, which keeps runs repeatable) or after a
  * number of steps (so that the process stays responsive).
  */
-
 import {
   HeddleError,
   requireFunction,

@@ -168,7 +168,7 @@ export class Block {
 }
 
 /** The word or phase for which a parked thread waits; of a phase `wanted` is the parity. */
-interface Wait extends StatementWait, Condition, AccessAt {
+export interface Wait extends StatementWait, Condition, AccessAt {
   /** Microseconds; 0 looks once. */
   readonly limit: number;
   /** For how many of them nobody in the machine could have ended it. */

@@ -2,7 +2,7 @@
 import type { MachineServices } from './blocks.js';
 import { describeCondition } from './compiled.js';
 import type { SimBuffer } from './memory.js';
-import type { Thread } from './thread.js';
+import type { Thread, Wait } from './thread.js';
 
 /** Longer than hosts let kernels wait: a wait with a higher limit relies on somebody else to give up. */
 export const longestMs = 4_000_000;
@@ -89,33 +89,28 @@ export class Waits {
 
   /** Ends waits whose limits are no longer than so many microseconds. True when there was one. */
   expireWithin(microseconds: number): boolean {
-    let ended = false;
-    for (const thread of this.#parked) {
-      if (thread.wait!.limit >>> 0 > microseconds) continue;
-      this.#parked.delete(thread);
-      this.#end(thread);
-      ended = true;
-    }
-    return ended;
+    return this.#endWhere(({ limit }) => limit >>> 0 <= microseconds);
   }
 
   /** So many microseconds have passed in which only somebody outside could end a wait. True when a limit was over by that. */
   pass(microseconds: number): boolean {
+    return this.#endWhere((wait) => {
+      wait.waited += microseconds;
+      return wait.waited >= wait.limit >>> 0;
+    });
+  }
+
+  #endWhere(isOver: (wait: Wait) => boolean): boolean {
     let ended = false;
     for (const thread of this.#parked) {
       const wait = thread.wait!;
-      wait.waited += microseconds;
-      if (wait.waited < wait.limit >>> 0) continue;
+      if (!isOver(wait)) continue;
       this.#parked.delete(thread);
-      this.#end(thread);
+      wait.expired = true;
+      this.#machine.makeReady(thread);
       ended = true;
     }
     return ended;
-  }
-
-  #end(thread: Thread): void {
-    thread.wait!.expired = true;
-    this.#machine.makeReady(thread);
   }
 
   sleep(thread: Thread, nanoseconds: number): void {
