@@ -14,7 +14,7 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 11_250,
-  gpu: 21_390,
+  gpu: 21_380,
   net: 11_250,
   moe: 19_560,
   verify: 7_040,
