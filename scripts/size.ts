@@ -46,7 +46,11 @@ const pages: Part = {
 
 const text = (file: string): string => readFileSync(file, 'utf8');
 const linesOf = (file: string): number => text(file).split('\n').length - 1;
-const wordsOf = (file: string): number => text(file).split(/\s+/).filter(Boolean).length;
+/** What has a letter or a digit: the bars of tables and the marks of lists are no words. */
+const wordsOf = (file: string): number =>
+  text(file)
+    .split(/\s+/)
+    .filter((word) => /[\p{L}\p{N}]/u.test(word)).length;
 const sum = (files: readonly string[], count: (file: string) => number): number =>
   files.reduce((total, file) => total + count(file), 0);
 
