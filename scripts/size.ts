@@ -46,9 +46,10 @@ const pages: Part = {
 
 const text = (file: string): string => readFileSync(file, 'utf8');
 const linesOf = (file: string): number => text(file).split('\n').length - 1;
-/** What has a letter or a digit: the bars of tables and the marks of lists are no words. */
+/** Words that a reader sees: tags, comments, the bars of tables and the marks of lists are none. */
 const wordsOf = (file: string): number =>
   text(file)
+    .replaceAll(/<!--.*?-->|<\/?a\b[^>]*>/gs, '')
     .split(/\s+/)
     .filter((word) => /[\p{L}\p{N}]/u.test(word)).length;
 const sum = (files: readonly string[], count: (file: string) => number): number =>
