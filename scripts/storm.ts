@@ -210,8 +210,14 @@ for (let i = 0; i < count; i++) {
   } catch (error) {
     wrong++;
     console.log(`fault ${i + 1}, ${fault.name} at machine ${victim}: ${error}`);
-    for (const [n, { lines }] of ranks.entries())
-      console.log(`machine ${n} last said:\n${lines.slice(-30).join('\n')}`);
+    const lines = ranks.flatMap(({ lines }) => lines);
+    for (const of of [/^0: /, /^1: /, /^2: /, /^3: /, /^(?!\d: )/])
+      console.log(
+        lines
+          .filter((line) => of.test(line))
+          .slice(-20)
+          .join('\n'),
+      );
     await Promise.all([0, 1].map((n) => machines.at(n).losePower()));
     await Promise.all([0, 1].map((n) => machines.boot(n)));
     await begin();

@@ -635,7 +635,14 @@ export class World {
       case 'prepare':
         for (const layer of this.#maskable) await layer.leaveOut(action.masked);
         passing('mask', 'left out');
-        for (const proxy of this.#proxies) await proxy.begin(circle, numbersIn(this.#membership));
+        try {
+          for (const proxy of this.#proxies) await proxy.begin(circle, numbersIn(this.#membership));
+        } catch (error) {
+          // As when its proxy fails later: one that takes part is lost, and may come back. Its NIC perhaps fell with that of a neighbour.
+          if (error instanceof RankLostError || this.#membership.out) throw error;
+          await this.#abandon(`its proxy cannot begin: ${messageOf(error)}`);
+          return { kind: 'lost' };
+        }
         passing('mask', 'proxies begun');
         return { kind: 'prepared' };
       case 'agree':
@@ -652,13 +659,17 @@ export class World {
         for (const layer of this.#maskable) await layer.leaveOut([this.rank]);
         this.tell({ kind: 'masked', masked: [this.rank] });
         throw new RankMaskedError(this.rank, { cause });
-      case 'withdraw': {
-        const heard = new Promise((resolve) => circle.onRankLost(resolve));
-        circle.abandon(action.why);
-        await heard;
+      case 'withdraw':
+        await this.#abandon(action.why);
         throw new RankMaskedError(this.rank, { cause: new Error(action.why) });
-      }
     }
+  }
+
+  /** Leaves the circle to the others, and waits until it has heard so. */
+  async #abandon(why: string): Promise<void> {
+    const heard = new Promise((resolve) => this.circle.onRankLost(resolve));
+    this.circle.abandon(why);
+    await heard;
   }
 
   async #enter(next: Promise<Circle>): Promise<Message> {

@@ -3,7 +3,7 @@ import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import { pass } from '../../../examples/ring.js';
-import { ArgumentError, RankLostError } from '../../../src/base/errors.js';
+import { ArgumentError, RankLostError, RankMaskedError } from '../../../src/base/errors.js';
 import { reference } from '../../../src/moe/layer/index.js';
 import { type FabricOptions, type JoinWorldOptions, Launch, World } from '../../../src/net/world/index.js';
 import {
@@ -61,43 +61,39 @@ describe('a process that simulates several GPUs', () => {
     expect(rows!.map((row) => row[0])).toEqual([100, 200, 0]);
   });
 
-  it(
-    'takes places that are empty from the beginning, and rounds grow with the world',
-    needing('libfabric'),
-    async () => {
-      const address = `127.0.0.1:${await freePort()}`;
-      const fabric: FabricOptions = { provider: 'tcp;ofi_rxm', devices: ['lo'] };
-      const whole = {
-        ranks: 2,
-        places: 4,
-        ranksHere: 2,
-        address,
-        fabric,
-        device: 'sim',
-        environment: {},
-      } as const;
-      const shape = shapeOfRounds({ ranks: 4, experts: 8, topK: 3, maxTokens: 3, hidden: 16, dtype: 'bf16' });
-      const rounds = async (world: World) => {
-        const { ep, stream, begin, read } = await maskableRounds(world, shape, { family: 'hybrid' }, false);
-        const run = async (n: number) => {
-          const sources = makeSources(shape, shape.maxTokens, n);
-          begin(sources[world.rank]!);
-          await ep.synchronize(stream);
-          const left = reference.without(shape, sources, world.masked);
-          const expected = expectedRound(shape, left, true, 2)[world.rank]!;
-          expect(compareCombined(shape, world.rank, await read(), expected).different).toBe(0);
-        };
-        return { ep, run };
+  describe('over libfabric', needing('libfabric'), () => {
+    const shape = shapeOfRounds({ ranks: 4, experts: 8, topK: 3, maxTokens: 3, hidden: 16, dtype: 'bf16' });
+    const fabricOver = (devices: readonly string[]): FabricOptions => ({ provider: 'tcp;ofi_rxm', devices });
+    const rounds = async (world: World) => {
+      const { ep, stream, begin, read } = await maskableRounds(world, shape, { family: 'hybrid' }, false);
+      const run = async (n: number) => {
+        const sources = makeSources(shape, shape.maxTokens, n);
+        begin(sources[world.rank]!);
+        await ep.synchronize(stream);
+        const left = reference.without(shape, sources, world.masked);
+        const expected = expectedRound(shape, left, true, 2)[world.rank]!;
+        expect(compareCombined(shape, world.rank, await read(), expected).different).toBe(0);
       };
+      return { ep, run };
+    };
+    const admitAll = async (world: World) => {
+      while (world.masked.length > 0) {
+        await world.admit();
+        await new Promise(setImmediate);
+      }
+    };
+
+    it('takes places that are empty from the beginning, and rounds grow with the world', async () => {
+      const address = `127.0.0.1:${await freePort()}`;
+      const fabric = fabricOver(['lo']);
+      const places = { ranks: 2, places: 4, ranksHere: 2 };
+      const whole = { ...places, address, fabric, device: 'sim', environment: {} } as const;
       const began = World.join({ ...whole, rank: 0 }, async (world) => {
         expect(world).toMatchObject({ ranks: 4, masked: [2, 3] });
         expect(world.topology.members).toEqual([0, 2].map((rank) => [rank, rank + 1]));
         const { ep, run } = await rounds(world);
         for (const n of [1, 2]) await run(n);
-        while (world.masked.length > 0) {
-          await world.admit();
-          await new Promise(setImmediate);
-        }
+        await admitAll(world);
         for (const n of [3, 4]) await run(n);
         await ep.dispose();
       });
@@ -109,8 +105,43 @@ describe('a process that simulates several GPUs', () => {
         await ep.dispose();
       });
       await Promise.all([began, came]);
-    },
-  );
+    });
+
+    it('leaves out also a rank that cannot go on with the others, since its NIC has gone, and admits it again', async () => {
+      const address = `127.0.0.1:${await freePort()}`;
+      const nics = ['lo'];
+      let out = 0;
+      const whole = { ranks: 4, ranksHere: 2, address, device: 'sim' } as const;
+      const stays = World.join({ ...whole, rank: 0, fabric: fabricOver(['lo']) }, async (world) => {
+        const { ep, run } = await rounds(world);
+        await run(1);
+        await world.mask([2]);
+        expect(world.masked).toEqual([2, 3]);
+        await run(2);
+        await admitAll(world);
+        await run(3);
+        await ep.dispose();
+      });
+      const falls = World.join({ ...whole, rank: 2, fabric: fabricOver(nics) }, async (world) => {
+        const { ep, run } = await rounds(world);
+        await run(1);
+        nics[0] = 'gone';
+        const error = await world.mask([2]).catch((error: unknown) => error);
+        out++;
+        expect(error).toBeInstanceOf(RankMaskedError);
+        const why =
+          world.rank === 2 ? 'the program leaves it out' : 'its proxy cannot begin: devices is "gone"';
+        expect(error).toMatchObject({ cause: { cause: { message: expect.stringContaining(why) } } });
+        while (out < 2) await new Promise(setImmediate);
+        nics[0] = 'lo';
+        await world.rejoin();
+        while (world.masked.length > 0) await world.admit();
+        await run(3);
+        await ep.dispose();
+      });
+      await Promise.all([stays, falls]);
+    });
+  });
 
   it('throws what a program threw that had left its world before', async () => {
     const [only] = await join(1, 2, async (world) => {
