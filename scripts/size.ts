@@ -15,7 +15,7 @@ const ceilings = {
   base: 1_090,
   lang: 11_250,
   gpu: 21_380,
-  net: 11_250,
+  net: 11_270,
   moe: 19_560,
   verify: 7_040,
   tools: 10_110,
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_720 },
+  { name: 'src', files: sources('src'), ceiling: 84_730 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_960 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_990 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 30_800 },
