@@ -265,7 +265,7 @@ class Bench:
         positions = torch.full_like(ids, CACHED)
         # transformers makes masks of gpt-oss by a copy from the host, which no graph takes: so they are made here.
         masks = None
-        if self.name == "gpt_oss_20b":
+        if self.name.startswith("gpt_oss"):
             masks = {}
             for kind, length in (("full_attention", self.given.length), ("sliding_attention", self.config.sliding_window)):
                 later = torch.arange(length, device=self.device) > CACHED

@@ -30,6 +30,32 @@ export const everything = kernel(
   },
 );
 
+/** Blocks 0 and 1 of a cluster calculate with pairs of bf16 that the other holds in its shared memory, each with each. */
+export const neighbours = kernel(
+  { name: 'neighbours', params: { words: pointer('u32'), out: pointer('u32') }, cluster: 2, maxThreads: 32 },
+  (g, { words, out }) => {
+    const tile = g.shared('u32', 32);
+    const made = g.shared('u32', 160);
+    const other = 1 - (g.blockIdx.x % 2);
+    const mine = g.load(words.at(g.blockIdx.x * 32 + g.laneId));
+    g.store(tile.at(g.laneId), mine);
+    g.cluster.barrier();
+    for (let n = g.u32(0); n < 32; n += 1) {
+      const theirs = g.cluster.load(tile.at(n), other);
+      g.cluster.store(made.at(g.laneId), g.addPairs(mine, theirs), other);
+      g.cluster.store(made.at(32 + g.laneId), g.multiplyPairs(mine, theirs), other);
+      g.cluster.store(made.at(64 + g.laneId), g.fmaPairs(mine, theirs, mine), other);
+      g.cluster.store(made.at(96 + g.laneId), g.minPairs(mine, theirs), other);
+      g.cluster.store(made.at(128 + g.laneId), g.maxPairs(mine, theirs), other);
+      g.cluster.barrier();
+      for (let i = g.laneId; i < 160; i += 32) {
+        g.store(out.at((g.blockIdx.x * 32 + n) * 160 + i), g.load(made.at(i)));
+      }
+      g.cluster.barrier();
+    }
+  },
+);
+
 /** Every rank tells every rank something in every round, and checks what it is told; counts the mistakes. */
 export function exchangeKernel(RANKS: number) {
   const COUNT = 256;

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { CudaDevice, countGpus } from '../../../src/gpu/cuda/index.js';
-import { everything, exchangeKernel } from './language-kernels.js';
+import type { Device } from '../../../src/gpu/index.js';
+import { Random, SimMachine } from '../../../src/gpu/sim/index.js';
+import { everything, exchangeKernel, neighbours } from './language-kernels.js';
 
 let devices: CudaDevice[];
 before(() => {
@@ -28,6 +30,28 @@ test('every kind of parameter arrives', async () => {
   const words = [...new Uint32Array((await stream.copyOut(memory.address, 32)).buffer)];
   assert.deepEqual(words, [1, 2 ** 32 - 5, 0x1234_5678, 0x9abc_def0, 10, 0, 4_000_000_000, 6]);
   memory.free();
+});
+
+test('pairs of bf16 from shared memory of another block have the bits of the simulated machine', async () => {
+  const random = Random.from('pairs of bf16');
+  const edges = [0, 0x80008000, 0x3f803f80, 0x00803f00, 0x80010003, 0x7f80ff7f, 0x3fc0bec1, 0x3f810001];
+  const words = Uint32Array.from({ length: 64 }, (_, i) => edges[i] ?? random.below(2 ** 32));
+  const resultsOn = async (device: Device): Promise<Uint16Array> => {
+    const stream = device.createStream();
+    const input = device.allocate(words.byteLength, 'words');
+    const out = device.allocate(64 * 160 * 4, 'out');
+    stream.copyIn(input.address, new Uint8Array(words.buffer));
+    const launcher = (await device.load(neighbours.ir())).launcher({ grid: 2, block: 32, rank: 0 });
+    launcher.set('words', input.address);
+    launcher.set('out', out.address);
+    launcher.launch(stream);
+    const halves = new Uint16Array((await stream.copyOut(out.address, out.bytes)).slice().buffer);
+    // A GPU makes one NaN of all.
+    return halves.map((half) => ((half & 0x7fff) > 0x7f80 ? 0x7fff : half));
+  };
+  const simulated = await resultsOn(SimMachine.create({ ranks: 1 }).device(0));
+  assert.ok(new Set(simulated).size > 1000);
+  assert.deepEqual(await resultsOn(devices[0]!), simulated);
 });
 
 test('ranks exchange through windows, a thousand graph replays without a mistake', async () => {
