@@ -557,7 +557,9 @@ export class Engine implements MachineServices {
   }
 
   #giveUp(message: string): void {
-    if (this.mode === 'checked' && this.#failure === null) this.log.add({ kind: 'failure', message });
+    // Whatever else was found explains it.
+    if (this.mode === 'checked' && this.#failure === null && this.log.findings.length === 0)
+      this.log.add({ kind: 'failure', message });
     while (this.schedule.next() !== undefined || this.schedule.bringIn());
     this.#spinning.length = 0;
     this.#waits.clear();

@@ -55,7 +55,7 @@ export function findingKey(finding: FindingContent): string {
     case 'misuse':
       return `misuse ${finding.access.where} ${finding.message}`;
     case 'divergence':
-      return `divergence ${finding.operation} ${finding.where}`;
+      return `divergence ${finding.where}`;
     case 'stuck-wait':
       return `stuck ${[...new Set(finding.waiting.map((wait) => wait.where))].sort().join(' ')}`;
     case 'wrong-result':

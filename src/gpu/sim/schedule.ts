@@ -26,8 +26,8 @@ export abstract class Agent extends Task {
 export interface Schedule {
   add(task: Task): void;
   next(): Task | undefined;
-  /** Which of `count` stores that a load may read it reads; 0 is the newest. */
-  pickStore(count: number): number;
+  /** Which of `count` stores that a load may read it reads; 0 is the newest. `site`: the statement. */
+  pickStore(count: number, site?: number): number;
   /** Brings in what was held back while anything else could run; false if there was nothing. */
   bringIn(): boolean;
 }
@@ -69,19 +69,30 @@ export class InOrder implements Schedule {
   }
 }
 
-/** A schedule of random choices. Loads lag behind: some runs never, some more often than not, so that a chain of stale reads occurs too. */
+/**
+ * A schedule of random choices. Loads lag behind: in some runs never, in some more often than not, so that a chain of stale reads occurs too.
+ * In half of the runs each statement has a rate of its own: one load may lag that others are far ahead of.
+ */
 abstract class Drawn implements Schedule {
-  /** Drawn when it first matters: runs in which nothing can lag stay as they are. */
-  #often: number | null = null;
+  /** How often statements lag. Drawn when it first matters: runs in which nothing can lag stay as they are. */
+  readonly #often = new Map<number, number>();
+  #alike = false;
 
   constructor(protected readonly random: Random) {}
 
   abstract add(task: Task): void;
   abstract next(): Task | undefined;
 
-  pickStore(count: number): number {
-    this.#often ??= [0, 1 / 4, 1 / 2, 7 / 8][this.random.below(4)]!;
-    return this.random.uniform() < this.#often ? 1 + this.random.below(count - 1) : 0;
+  pickStore(count: number, site = 0): number {
+    const key = this.#alike ? 0 : site;
+    let often = this.#often.get(key);
+    if (often === undefined) {
+      const drawn = this.random.below(8);
+      often = [0, 1 / 4, 1 / 2, 7 / 8][drawn >> 1]!;
+      if (this.#often.size === 0) this.#alike = drawn % 2 === 0;
+      this.#often.set(this.#alike ? 0 : site, often);
+    }
+    return this.random.uniform() < often ? 1 + this.random.below(count - 1) : 0;
   }
 
   /** Nothing is held back. */

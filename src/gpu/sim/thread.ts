@@ -27,6 +27,7 @@ import {
 } from './detector/detector.js';
 import { wordsAt } from './detector/location.js';
 import type { Detector } from './detector/race-detector.js';
+import { inWordsOf } from './detector/words.js';
 import { factorOf } from './factors.js';
 import type { NetworkServices } from './flights.js';
 import { Groups } from './groups.js';
@@ -278,7 +279,7 @@ export class Thread extends Task {
     const { bytes } = access;
     const newer =
       access.kind === 'write' ? this.#machine.detector!.newerStores(this.id, buffer, offset, bytes) : 0;
-    const behind = newer === 0 ? 0 : this.#machine.schedule.pickStore(1 + newer);
+    const behind = newer === 0 ? 0 : this.#machine.schedule.pickStore(1 + newer, access.site);
     if (behind > 0) this.overtaken = { buffer, offset, bytes, words: wordsAt(buffer.i32, offset, bytes) };
     this.#tell(access, buffer, offset, behind);
     this.overwrites(access, buffer, offset, access.bytes);
@@ -301,7 +302,7 @@ export class Thread extends Task {
     if (!this.mayAccess(access, buffer, offset)) return false;
     const { bytes } = access;
     const older = this.#machine.detector!.olderValues(this.id, buffer, offset, bytes);
-    const choice = older.length === 0 ? 0 : this.#machine.schedule.pickStore(1 + older.length);
+    const choice = older.length === 0 ? 0 : this.#machine.schedule.pickStore(1 + older.length, access.site);
     this.#see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
     this.#tell(access, buffer, offset, choice);
     const value = this.seen.i32[((offset & 15) + bytes - 1) >>> 2]!;
@@ -559,7 +560,7 @@ export class Thread extends Task {
     if (options.length === 0 && !expired) return false;
     this.wait = null;
     const ends = expired ? [null, ...options] : options;
-    const end = ends[ends.length === 1 ? 0 : this.#machine.schedule.pickStore(ends.length)]!;
+    const end = ends[ends.length === 1 ? 0 : this.#machine.schedule.pickStore(ends.length, access.site)]!;
     this.satisfied = end !== null && stores[end]!;
     const words = end === null || end === 0 ? null : older[end - 1]!.words;
     this.#see(buffer, offset, access.bytes, words);
@@ -942,20 +943,18 @@ export class Thread extends Task {
 
   /** Block `rank` of the cluster, whose shared memory is reached. */
   #inCluster(rank: number, site: number): Block {
-    const { cluster, launch } = this.block;
+    const { cluster } = this.block;
     const block = cluster[rank];
     if (block === undefined)
       throw new Error(`block ${rank} of a cluster of ${cluster.length} does not exist`);
     if (this.isChecked && block.live === 0) {
-      const access = this.report({ kind: 'update', order: 'relaxed', scope: 'gpu', site });
-      const message = `block ${block.index} has ended, and its shared memory may be another block's: the cluster meets (g.cluster.barrier) before the first of them ends`;
-      this.#machine.log.add({
-        kind: 'misuse',
-        message,
-        buffer: 'shared memory',
-        location: `of ${launch.kernel}`,
-        access,
-      });
+      const access = this.report({ kind: 'address', order: 'weak', scope: 'cta', site });
+      const message = inWordsOf(
+        access.where,
+        "the block has ended, and its shared memory may be another's: the cluster meets (g.cluster.barrier()) before the first of its blocks ends",
+      );
+      const location = 'of another block of the cluster';
+      this.#machine.log.add({ kind: 'misuse', message, buffer: 'shared memory', location, access });
     }
     return block;
   }

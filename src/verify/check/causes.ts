@@ -34,19 +34,25 @@ const reasons: Readonly<Record<Assumption, string>> = {
     'what a thread has fenced comes, behind a barrier, before the stores of all its threads; to PTX before its own',
   clusters:
     'a wait for an mbarrier sees what any block of its cluster did; to PTX it sees its own block’s where it says no scope',
+  places:
+    'who has seen an atomic’s value stores behind it; to PTX an ordinary store has no place in that order',
   volatile: 'a thread goes on only once it has a volatile load’s value; to PTX that load acquires nothing',
   vectors: 'an aligned vector is read and written at once; to PTX its parts are accesses of their own',
 };
+
+const shownMore = 12;
 
 /** A cause as text: its first finding, how many more it explains and where, and what was tried. */
 export function formatCause({ findings, rules, mend, tried }: Cause): string {
   const [first, ...more] = findings;
   const count = findings.length === 1 ? 'it disappears' : `all ${findings.length} findings disappear`;
   const proof = `in ${tried} schedules`;
+  const lines = [...new Set(more.map(shortOf))];
   return [
     `${rules.length > 0 ? 'By the letter: ' : ''}${formatFinding(first!)}`,
     ...(more.length === 0 ? [] : [`  explains ${more.length} more:`]),
-    ...[...new Set(more.map(shortOf))].map((line) => `    ${line}`),
+    ...lines.slice(0, shownMore).map((line) => `    ${line}`),
+    ...(lines.length > shownMore ? [`    and ${lines.length - shownMore} others`] : []),
     ...rules.map((rule) => `  GPUs order it (${rule}): ${reasons[rule]}.`),
     ...(rules.length === 0 ? [] : [`  tried: with --assume ${rules.join(',')} ${count}, ${proof}`]),
     ...(mend === null ? [] : [`  tried: with ${mend} ${count}, ${proof}`]),
@@ -140,9 +146,11 @@ class Trials {
           );
         }
     }
+    const others = new Map<string, Finding[]>();
+    for (const finding of left) getOrMake(others, likeOf(finding, left), () => []).push(finding);
     return [
       ...causes,
-      ...left.map((finding): Cause => ({ findings: [finding], rules: [], mend: null, tried: 0 })),
+      ...[...others.values()].map((alike): Cause => ({ findings: alike, rules: [], mend: null, tried: 0 })),
     ];
   }
 
@@ -213,6 +221,18 @@ const keyOf = (finding: Finding): string =>
   finding.kind === 'wrong-result' || finding.kind === 'failure'
     ? findingKey(finding).replace(/\d+/g, '#')
     : findingKey(finding);
+
+/** What nothing explains is one cause where it differs in numbers alone, or where a load found nothing that raced with a store. */
+function likeOf(finding: Finding, all: readonly Finding[]): string {
+  const race = all.find(
+    (one) =>
+      finding.kind === 'uninitialised-read' &&
+      one.kind === 'race' &&
+      one.buffer === finding.buffer &&
+      [one.first.where, one.second.where].includes(finding.access.where),
+  );
+  return keyOf(race ?? finding);
+}
 
 function mendsOf(finding: Finding): readonly Mend[] {
   const stale = (finding.stale ?? []).map(({ mend }) => mend);

@@ -53,6 +53,16 @@ extern "C" __global__ void last(const float*, float* parts, float*, float* out) 
   if (am && threadIdx.x == 0) { float sum = 0; for (int i = 0; i < gridDim.x; i++) sum += parts[i]; *out = sum; }
 }
 
+// The last block has seen the counts of all others, and sets the counter back by an ordinary store.
+extern "C" __global__ void counter(const float*, unsigned* mine, unsigned*, float*) {
+  if (threadIdx.x == 0 && atomicAdd(mine, 1) == gridDim.x - 1) *mine = 0;
+}
+// Any block sets it back.
+extern "C" __global__ void careless(const float*, unsigned* mine, unsigned*, float*) {
+  if (threadIdx.x == 0 && blockIdx.x == 0) *mine = 0;
+  else if (threadIdx.x == 0) atomicAdd(mine, 1);
+}
+
 // All threads store to the peer and fence that, or not, and one raises the flag behind a barrier.
 template <bool fences> __device__ void raise(unsigned* mine, unsigned* peer, unsigned* out) {
   peer[32 + threadIdx.x] = threadIdx.x;

@@ -74,12 +74,13 @@ describe('causes of findings in PTX', needing('nvcc'), () => {
     (await check([subject], { seeds: 20, ...options })).causes;
 
   test.each([
-    ['boundary', 'launches', null, 'a launch begins and ends with a fence'],
-    ['fenced', 'barriers', null, 'behind a barrier, before the stores of all its threads'],
-    ['packet', 'vectors', 100, 'the two halves of this v2 came apart'],
-    ['waits', 'volatile', null, 'to PTX that load acquires nothing'],
-  ] as const)('%s is by the letter alone: %s', async (name, rule, first, words) => {
-    const subject = subjectOf(name, 1, first);
+    ['boundary', 'launches', 1, null, 'a launch begins and ends with a fence'],
+    ['fenced', 'barriers', 1, null, 'behind a barrier, before the stores of all its threads'],
+    ['counter', 'places', 3, null, 'who has seen an atomic’s value stores behind it'],
+    ['packet', 'vectors', 1, 100, 'the two halves of this v2 came apart'],
+    ['waits', 'volatile', 1, null, 'to PTX that load acquires nothing'],
+  ] as const)('%s is by the letter alone: %s', async (name, rule, grid, first, words) => {
+    const subject = subjectOf(name, grid, first);
     const causes = await causesOf(subject);
     expect(causes).toMatchObject([{ rules: [rule], mend: null }]);
     const text = formatCause(causes[0]!);
@@ -90,6 +91,10 @@ describe('causes of findings in PTX', needing('nvcc'), () => {
       expect((await runCheck([subject], [], { seeds: 4, workers: 1, ...(letter && { letter }) })).clean).toBe(
         !letter,
       );
+  });
+
+  test('an ordinary store races with atomics that its thread has not seen', async () => {
+    expect(await causesOf(subjectOf('careless', 3, null))).toMatchObject([{ rules: [], mend: null }]);
   });
 
   test('stores before a flag that releases nothing race with the launches behind it', async () => {
@@ -151,4 +156,16 @@ test.each([
   const subject = { name: 'ring', kernels: ['ring'], configurations: [ringConfiguration(wrong, 2, 3)] };
   const { causes } = await check([subject], { seeds: 10 });
   expect(causes[0]).toMatchObject({ rules: [], mend: expect.stringMatching(mend) });
+});
+
+test('wrong results that differ in numbers alone have one cause', async () => {
+  const ring = ringConfiguration(ringKernel(2, { waitsUntilTaken: true }), 2, 3);
+  const run = async (machine: SimMachine): Promise<void> => {
+    await ring.run(machine);
+    throw new WrongResult(`out[0] is ${machine.seed}`);
+  };
+  const subject = { name: 'ring', kernels: ['ring'], configurations: [{ ...ring, run }] };
+  const { causes } = await check([subject], { seeds: 4 });
+  expect(causes.map(({ findings }) => findings.length)).toEqual([2, 2]);
+  expect(formatCause(causes[0]!)).toContain('explains 1 more:\n    Wrong result: out[0] is random-2');
 });

@@ -10,7 +10,7 @@
  * It turns these events into clocks (who knows what) and shadow memory (who touched what).
  */
 import type { Scope } from '../../../lang/index.js';
-import { isRead, noSite, packAccess } from './access.js';
+import { isAtomic, isRead, type Made, noSite, packAccess } from './access.js';
 import {
   Actor,
   type AtomicWrite,
@@ -44,7 +44,7 @@ import type {
 } from './detector.js';
 import { Location, type Version, wordsAt } from './location.js';
 import { type DetectorOptions, RaceReports } from './report.js';
-import { type Cell, locationOf, Shadow } from './shadow.js';
+import { type Access, type Cell, locationOf, Shadow } from './shadow.js';
 import { StaleReads } from './stale.js';
 import * as sync from './sync.js';
 
@@ -100,6 +100,7 @@ export class Detector {
 
   readonly #launchesFence: boolean;
   readonly #barriersCarry: boolean;
+  readonly #placesOrder: boolean;
   /** Where launches end with a fence: loads that were over when a thread of the rank, which has ended, saw a write behind them. */
   readonly #readsOver = new Map<number, Clock>();
 
@@ -107,6 +108,7 @@ export class Detector {
     const { assume = [] } = options;
     this.#launchesFence = assume.includes('launches');
     this.#barriersCarry = assume.includes('barriers');
+    this.#placesOrder = assume.includes('places');
     this.#reports = new RaceReports(options, this.#observations);
     this.#stale = new StaleReads(options, this.#observations);
   }
@@ -669,13 +671,21 @@ export class Detector {
     return meta;
   }
 
+  /** By one of the rules that the run takes for granted. */
+  #isOrderedToday({ by, epoch, meta }: Made, { me, as, meta: now }: Access, { location }: Cell): boolean {
+    if (isRead(meta)) {
+      const over = this.#readsOver.get(as.block.rank);
+      return over !== undefined && isKnown(over, by, epoch);
+    }
+    if (!this.#placesOrder || !isAtomic(meta) || isAtomic(now) || isRead(now)) return false;
+    return location?.newest.isKnownTo(me) === true;
+  }
+
   #shadow(buffer: BufferInfo): Shadow {
     const shadow = this.#shadows[buffer.id];
     if (shadow !== undefined) return shadow;
-    const made = new Shadow(this.#actors, (earlier, now, writes) => {
-      const over = isRead(earlier.meta) ? this.#readsOver.get(now.as.block.rank) : undefined;
-      if (over === undefined || !isKnown(over, earlier.by, earlier.epoch))
-        this.#reports.race(earlier, now, buffer, writes);
+    const made = new Shadow(this.#actors, (earlier, now, cell) => {
+      if (!this.#isOrderedToday(earlier, now, cell)) this.#reports.race(earlier, now, buffer, cell.writes);
     });
     this.#shadows[buffer.id] = made;
     return made;

@@ -26,7 +26,7 @@ import type { Location } from './location.js';
 import { mutual } from './sync.js';
 
 /** Told of an earlier access that races with the present one. */
-type RaceSink = (earlier: Made, now: Access, writes: readonly Made[]) => void;
+type RaceSink = (earlier: Made, now: Access, cell: Cell) => void;
 
 export interface Access {
   /** The actor that knows what happened before it … */
@@ -256,8 +256,8 @@ export class Shadow {
       }
     }
     const cell = this.#cell(page, record);
-    cell.location = null;
     this.#full(cell, { me, as, meta, offset });
+    cell.location = null;
     if (cell.writes.length === 1 && cell.reads.length === 0) {
       words[at + hasCell] = 0;
       delete page.cells![record];
@@ -352,7 +352,7 @@ export class Shadow {
       if (settled && isOver(earlier, me)) return;
     }
     if (mutual(earlier.meta, meta, distance(earlier.by, me))) return;
-    this.#race(earlier, now, cell.writes);
+    this.#race(earlier, now, cell);
   }
 }
 

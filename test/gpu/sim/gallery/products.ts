@@ -181,6 +181,6 @@ export const products: readonly Exhibit[] = [
     less(told, 'g.cluster.barrier', 'removed', 1),
     { grid: 2, block: 1 },
     'if (g.blockIdx.x === 1) g.cluster.arrive(',
-    /block 0 has ended, .*g\.cluster\.barrier/,
+    /the block has ended, .*g\.cluster\.barrier/,
   ),
 ];
