@@ -14,10 +14,10 @@ interface Part {
 const ceilings = {
   base: 1_090,
   lang: 11_250,
-  gpu: 21_380,
+  gpu: 21_400,
   net: 11_270,
   moe: 19_560,
-  verify: 7_040,
+  verify: 7_060,
   tools: 10_110,
   cli: 2_950,
 };
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_730 },
+  { name: 'src', files: sources('src'), ceiling: 84_770 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_040 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_140 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 30_000 },
+  ...{ name: 'docs and README', ceiling: 30_090 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
