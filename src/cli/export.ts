@@ -134,7 +134,6 @@ async function exportFamily(name: string, flags: FlagsOf<typeof define>): Promis
   report(flags, await write(exported, to));
 }
 
-/** The kernels of a module, by their names. */
 async function ownKernels(path: string): Promise<Map<string, IrModule>> {
   const { kernels } = await loadOwnModule(path);
   const found = new Map(kernels.map((kernel) => [kernel.name, kernel.ir()]));

@@ -51,7 +51,6 @@ export function requireBytes(offset: number, piece: Uint8Array, room: number): v
   requireWithin(offset, piece.length, room);
 }
 
-/** Refuses bytes that are not all within `room`. */
 export function requireWithin(offset: number, bytes: number, room: number): void {
   if (Number.isInteger(offset) && offset >= 0 && offset + bytes <= room) return;
   throw new ArgumentError('offset', offset, `from 0 to ${room - bytes}, for ${bytes} of ${room} bytes`);

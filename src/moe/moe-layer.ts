@@ -290,7 +290,6 @@ export class MoeLayer {
   }
 }
 
-/** The most chunks of a forward. */
 const mostChunks = 2 ** 16;
 
 interface Chunk {
@@ -307,7 +306,6 @@ function chunksOf(x: Tensor, out: Tensor, chunks: number): Chunk[] {
   });
 }
 
-/** The options of a layer that are its buffers'. */
 function ofBuffers({ sharedExperts: _, router: __, buffers: ___, ...options }: MoeLayerOptions) {
   return options;
 }

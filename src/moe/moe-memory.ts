@@ -22,7 +22,6 @@ import { type MemoryPart, type MemoryUse, useOf } from './rounds/memory.js';
 import { layerOf } from './rounds/options.js';
 import { wrap } from './rounds/tensor.js';
 
-/** The bytes of a weight and its part of a scale. */
 export const bytesOfWeight = {
   bf16: dtypes.bf16.size,
   fp8: 1 + 4 / scaleBlock ** 2,

@@ -71,7 +71,6 @@ export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'c
 export const weightsTypes = ['bf16', 'fp8', 'mxfp4'] as const;
 export type LayerWeightsType = (typeof weightsTypes)[number];
 
-/** The type of weights that are given. */
 const weightsTypeOf = ({ experts }: Partial<MoeLayerWeights>): LayerWeightsType =>
   experts?.gateUp?.dtype === 'e4m3' ? 'fp8' : experts?.gateUp?.dtype === 'u8' ? 'mxfp4' : 'bf16';
 

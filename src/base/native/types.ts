@@ -43,7 +43,6 @@ type Argument<T extends NativeType> = T extends 'i64' | 'u64' ? number | bigint 
 /** A foreign function: what it returns, then what it takes. */
 export type Signature = readonly [result: NativeType, ...parameters: NativeType[]];
 
-/** The signature of a native function in TypeScript. */
 export type NativeFunction<S extends Signature> = S extends readonly [
   infer R extends NativeType,
   ...infer P extends readonly NativeType[],

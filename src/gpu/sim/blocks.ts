@@ -179,7 +179,6 @@ export class Blocks {
     else for (const thread of block.threads) kept.push(thread);
   }
 
-  /** Its buffers. */
   #takeShared(rank: number, compiled: Compiled): readonly SimBuffer[] {
     // They are reused where nobody tells one block's memory from another's.
     const spare = this.#spareShared.get(compiled)?.pop();

@@ -60,7 +60,6 @@ export interface AccessPrinter<Item> {
   readonly named: Named;
   readonly lines: readonly string[];
   emit(line: string): void;
-  /** A local. */
   local(): string;
   /** Whether no local may be given to another from now on. */
   keep(keeps: boolean): void;

@@ -43,7 +43,6 @@ export interface Factors {
 interface Multiplier extends Pick<Issuer, 'id' | 'refuse' | 'report'> {
   readonly index: number;
   readonly block: Issuer['block'] & {
-    /** By warp. */
     readonly products: WarpProducts[];
     readonly firstThread: number;
   };

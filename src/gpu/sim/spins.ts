@@ -104,7 +104,6 @@ export class Spins {
     this.#last.set(thread, { access, buffer, offset, value: buffer.i32[offset >>> 2]! });
   }
 
-  /** The thread has loaded `value`. */
   look(thread: Looker, access: StatementAccess, buffer: SimBuffer, offset: number, value: number): void {
     if (this.#still < suspicious) return;
     let seen = this.#seen.get(thread);

@@ -75,7 +75,6 @@ export class TensorMemory {
 
 export const tensorMemoryBytes = 4 * tensorLanes * allColumns;
 
-/** The scales of factors. */
 interface ScalesForm {
   /** Which byte of its word each factor's first one of a row is. */
   readonly bytes: readonly [number, number];

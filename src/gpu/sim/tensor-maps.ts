@@ -52,7 +52,6 @@ export function replaceInMap(
   if (bytes === 8) buffer.i32[(place >>> 2) + 1] = high;
 }
 
-/** The bytes of the map of a tensor. */
 export function mapOf({ extents, strides, tile }: SimTensor, address: number): Uint8Array {
   const bytes = new Uint8Array(tensorMapBytes);
   const view = new DataView(bytes.buffer);
@@ -74,7 +73,6 @@ export function mapOf({ extents, strides, tile }: SimTensor, address: number): U
   return bytes;
 }
 
-/** The tensor of a map in memory. */
 export function tensorAt(map: ByteAt, addresses: AddressSpace): SimTensor {
   const { buffer, offset } = map;
   const read = (field: MapField, n = 0): number => {

@@ -18,7 +18,6 @@ export interface AbiParameter {
    * - rank: this rank, counted as the windows are, a u32; every kernel has it as its last parameter.
    */
   readonly kind: 'scalar' | 'pointer' | 'peers' | 'tensorMap' | 'rank';
-  /** Its type in the IR. */
   readonly type: IrType;
   /** Its place in the parameter buffer (CU_LAUNCH_PARAM_BUFFER_POINTER), aligned to its own size, peers to 8, maps to 64. */
   readonly offset: number;

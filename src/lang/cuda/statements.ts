@@ -286,7 +286,6 @@ function isRenaming(statement: Stmt, call: Span | null): statement is Renaming {
   );
 }
 
-/** Whether statements assign what `place` reads. */
 function assigns(statements: readonly Stmt[], place: Expr): boolean {
   if (place.kind === 'variable' && !place.variable.mutable) return false;
   const read = readOf(place);

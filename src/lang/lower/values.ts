@@ -48,7 +48,6 @@ export type Value =
   | { readonly kind: 'device'; readonly definition: DeviceDefinition; readonly name: string }
   | { readonly kind: 'void' };
 
-/** A value, and where it was written. */
 export interface Argument {
   readonly node: Node;
   readonly value: Value;

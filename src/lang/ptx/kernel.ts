@@ -63,7 +63,6 @@ export interface PtxKernelOptions {
 
 export interface PtxProgram {
   readonly module: PtxModule;
-  /** Names of the kernels in it. */
   readonly kernels: readonly string[];
   /** A kernel by its name, or by the one in C++, in which `*` stands for anything: `reduce<*, 512>`. */
   kernel(name: string, options?: PtxKernelOptions): PtxKernel;

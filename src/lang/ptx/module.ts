@@ -140,7 +140,6 @@ export interface PtxFunction {
   readonly labels: ReadonlyMap<string, number>;
   /** Lists of labels, for `brx.idx`. */
   readonly tables: ReadonlyMap<string, readonly string[]>;
-  /** Most threads of a block, if it says so. */
   readonly maxThreads: number | null;
   /** Blocks of a cluster along x, y and z, if it says so. */
   readonly cluster: readonly number[] | null;
@@ -158,7 +157,6 @@ export interface PtxModule {
   readonly files: readonly { readonly file: string; readonly first: number }[];
   readonly version: string;
   readonly target: string;
-  /** Files by their numbers. */
   readonly sources: ReadonlyMap<number, string>;
   readonly variables: readonly PtxVariable[];
   readonly functions: ReadonlyMap<string, PtxFunction>;

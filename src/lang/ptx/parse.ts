@@ -511,7 +511,6 @@ function operandsOf(
   return { operand, register };
 }
 
-/** Product of the extents that are known. */
 const product = (extents: readonly (number | null)[]): number =>
   extents.reduce<number>((all, extent) => all * (extent ?? 1), 1);
 

@@ -58,7 +58,6 @@ export class Tokens {
     this.#at = blank.lastIndex;
   }
 
-  /** The line of the module. */
   get moduleLine(): number {
     return this.first + this.line;
   }

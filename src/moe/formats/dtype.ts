@@ -23,7 +23,6 @@ export interface DlpackType {
 }
 
 interface Facts {
-  /** Bytes of an element. */
   readonly size: number;
   readonly dlpack: DlpackType;
   /** The type of array in which the host stores its elements. */

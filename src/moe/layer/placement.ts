@@ -161,6 +161,5 @@ function dealt(placement: Placement, places: readonly number[], sources: number,
   return table;
 }
 
-/** The rank that a place is on. */
 export const rankOfPlace = ({ ranks, places }: Placement, place: number): number =>
   Math.floor((place * ranks) / places.length);

@@ -45,7 +45,6 @@ interface Replica {
 /** A rank, and the replicas of experts that it holds. */
 interface Holder {
   readonly held: Replica[];
-  /** The experts that these are of. */
   readonly experts: Set<number>;
   load: number;
 }

@@ -203,7 +203,6 @@ function requireTokens(shape: Shape, topkIds: Input): number {
   return tokens;
 }
 
-/** Requires ids of experts, or −1. */
 function requireIds({ topK, experts, placed = experts }: Shape & Pick<Layer, 'placed'>, ids: Bits): void {
   for (let i = 0; i < ids.length; i++) {
     requireInteger(`topkIds[${Math.floor(i / topK)}, ${i % topK}]`, ids[i], -1, placed - 1);

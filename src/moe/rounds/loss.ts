@@ -45,7 +45,6 @@ export async function missedInTheEnd(
 }
 
 type Rounds = readonly Pick<RoundInFlight, 'changedStreams' | 'brings' | 'underWay'>[];
-/** The rounds of a layer, of each rank of this process. */
 export type RoundsHere = Map<number, Rounds>;
 
 /** By the place where ranks of this process meet: their layers, which all create in the same order, and how many each has created. */

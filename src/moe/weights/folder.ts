@@ -95,7 +95,6 @@ export function parseIndex(path: string, text: Uint8Array): Places {
   return places;
 }
 
-/** A tensor and the file that has it, open. */
 export interface Located {
   readonly file: TensorFile;
   readonly tensor: StoredTensor;

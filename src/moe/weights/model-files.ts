@@ -187,7 +187,6 @@ export class ModelFiles {
   }
 }
 
-/** The types that experts may have. */
 const expertTypes = ['BF16', 'F8_E4M3'] as const;
 type StoredType = (typeof expertTypes)[number] | 'F32' | 'F8_E8M0' | 'U8';
 

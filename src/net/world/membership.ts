@@ -16,7 +16,6 @@
  * ever waited have the same. Its **number** is its place in the present circle.
  */
 
-/** The state of one rank. */
 export interface Membership {
   readonly rank: number;
   /** By rank: the origin of who was last in that place; −1 where nobody was yet. */

@@ -36,7 +36,6 @@ export class Rendezvous {
   readonly #server: Server;
   readonly #options: RendezvousOptions;
   readonly #first: Exchange;
-  /** The exchange of the ranks that are left. */
   #exchange: Exchange;
   /** By origin, from `ranks` on: the names of the outsiders' processes. */
   readonly #names: string[] = [];

@@ -11,7 +11,6 @@ interface OwnBenchPlan extends Measuring {
 }
 
 interface OwnPoint {
-  /** The time of a round. */
   readonly time: Spread;
   /** The most bytes that a rank says it moves in a round; null where none says. */
   readonly bytes: number | null;

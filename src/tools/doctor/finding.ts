@@ -4,7 +4,6 @@ import type { Probe } from '../../base/native/index.js';
 
 export interface DoctorFinding {
   readonly name: string;
-  /** `broken`: it is there and does not work. */
   readonly state: 'found' | 'missing' | 'broken';
   readonly detail: string;
   readonly enables: string;

@@ -110,7 +110,6 @@ export class Recorder {
     return window;
   }
 
-  /** What was launched meanwhile. */
   launched(run: () => void): Recorded[] {
     this.#launches = [];
     run();
@@ -142,7 +141,6 @@ export class Recorder {
     return { module, launcher };
   }
 
-  /** What a number stands for. */
   sourceOf(value: number): Source {
     if (value < apart) return { from: 'constant', value };
     const source = this.#sources[Math.floor(value / apart) - 1]!;

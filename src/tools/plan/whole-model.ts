@@ -7,7 +7,6 @@ import { nodesOf, type RankPlacement } from './routing.js';
 
 export interface WholeModel {
   readonly model: ProfileName;
-  /** Layers of experts. */
   readonly layers: number;
   readonly machine: DataSheet;
   readonly place: RankPlacement;

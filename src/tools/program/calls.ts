@@ -12,7 +12,6 @@ export const cuda = {
   failed: 719,
 };
 
-/** The error of a call: its result in CUDA. */
 export class CallError extends Error {
   constructor(
     readonly result: number,

@@ -6,7 +6,6 @@ export class Kernels {
   readonly #name: string;
   readonly #programs = new Map<string, PtxProgram>();
   readonly #kernels = new Map<string, PtxKernel>();
-  /** The names of those that were launched. */
   readonly launched: string[] = [];
   /** The files that their lines are in. */
   readonly sources: string[] = [];

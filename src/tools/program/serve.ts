@@ -50,7 +50,6 @@ export async function serve(session: Session, room: SharedRoom) {
   // As long as names may be: versions of Node.js differ in how they fill the rest.
   const name = `heddle-${randomBytes(50).toString('hex')}`;
   const secret = randomBytes(16).toString('hex');
-  /** By their ids. */
   const processes = new Map<number, Process>();
   let called = false;
   const sockets = new Set<Socket>();

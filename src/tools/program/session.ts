@@ -68,7 +68,6 @@ export class Session {
   readonly #gpus: readonly Gpu[];
   readonly #memories: Memories = new Map();
   readonly #driver: DriverCalls;
-  /** The GPU of each stream that was made. */
   readonly #streams = new Map<number, Gpu>();
   readonly #events = new Map<number, Recordable>();
   readonly #captures = new Map<number, Capture>();
@@ -245,7 +244,6 @@ export class Session {
     return node;
   }
 
-  /** Gives it a number. */
   #add<T>(to: Map<number, T>, value: T): number {
     to.set(this.#next, value);
     return this.#next++;

@@ -55,7 +55,6 @@ export function bytesOf(type: ElementType): number {
   return codecs[requireOneOf('type', type, Object.keys(codecs) as ElementType[])].bytes;
 }
 
-/** The bytes of numbers as elements of `type`, each rounded to it. */
 export function encode(type: ElementType, values: readonly (number | bigint)[]): Uint8Array {
   const view = new DataView(new ArrayBuffer(bytesOf(type) * values.length));
   for (const [i, value] of values.entries()) codecs[type].set(view, i * codecs[type].bytes, value);
@@ -171,7 +170,6 @@ function bytesOfOne(name: string, type: ElementType | Struct<Fields>, value: unk
   return encode(type, [numberOf(name, value)]);
 }
 
-/** A number, or the address of what has one. */
 export function numberOf(name: string, value: unknown): number | bigint {
   if (typeof value === 'number' || typeof value === 'bigint') return value;
   const address = typeof value === 'object' ? (value as Partial<Addressed> | null)?.address : undefined;

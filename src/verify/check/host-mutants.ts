@@ -67,7 +67,6 @@ export const hostMutantsOf = (sites: readonly HostSite[]): Mutant[] =>
 
 type Methods<Own> = Readonly<Partial<Record<keyof Own, HostOperation>>>;
 
-/** Hosts with this mutation. */
 export function mutateHosts({ where, description }: Mutant): HostSubstitute {
   /** Makes an object that does as `own`, but for the change to the line that called one of these methods. */
   const mutated = <Own extends object>(own: Own, methods: Methods<Own>): unknown =>

@@ -52,7 +52,6 @@ function mendPtx(kernel: PtxKernel, { kind, side, where, access, scope }: Mend, 
   const fitting = there.filter((i) => accesses[access].includes(instructions[i]!.parts[0]!));
   const places = new Set((fitting.length > 0 ? fitting : there.slice(0, 1)).map(branchAbove));
   if (places.size === 0 || places.has(-1)) return { module: kernel, where: null };
-  /** The branch `up` branches above. */
   function branchAbove(from: number): number {
     let at = from;
     for (let left = up; left > 0 && at >= 0; left--) {

@@ -61,7 +61,6 @@ export class LaunchState {
     readonly stream: StreamState,
     readonly step: number,
     readonly kernel: string,
-    /** The knowledge with which its threads start. */
     readonly start: Clock,
     /** The knowledge on which their reads by way of L1 may rely until awaitPrevious; null: all that they know. */
     readonly settled: Clock | null,
@@ -126,7 +125,6 @@ export class ReleaseHead {
     return this.#own;
   }
 
-  /** Both. */
   get clock(): Clock {
     this.#whole ??= this.known.withBlock(this.by.block, this.own);
     return this.#whole;
@@ -344,7 +342,6 @@ export class Actor {
     return 16 * this.lane + engines[engine] + (does === 'write' ? 1 : 0);
   }
 
-  /** Learns what `clock` says. */
   learn(clock: Clock): void {
     if (clock === this.#base || clock === nothing || this.#acquired.includes(clock)) return;
     if (this.#acquired.length === mostAcquired) this.#base = this.known;

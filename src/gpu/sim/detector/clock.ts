@@ -212,7 +212,6 @@ function blockIncludes(a: BlockClock, b: BlockClock): boolean {
 export interface ClockedBlock {
   /** Unique and growing: the order in which blocks started. */
   readonly sequence: number;
-  /** Index of its stream. */
   readonly stream: number;
   /** The position of its launch in the stream, from 1. */
   readonly step: number;

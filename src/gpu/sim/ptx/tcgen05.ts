@@ -42,7 +42,6 @@ function whole(x: Instruction, print: () => void): void {
   meet(x, together, '-1', []);
 }
 
-/** An address of tensor memory. */
 function tensorAddress(x: Instruction, operand: PtxOperand): string {
   if (operand.kind !== 'address' || operand.base.kind !== 'register')
     x.refuse('an address of tensor memory must stand there');

@@ -46,7 +46,6 @@ export function receivedSections(layer: Layer, holdsOutput = true) {
     /** The expert id where this rank owns it, else -1. */
     experts: field('i32', [...slots, topK]),
     weights: field('f32', [...slots, layer.weights ? topK : 0]),
-    /** Rows, one section a payload. */
     payloads: layer.payloads.map(({ rowBytes }, p) => {
       const unit = unitOf(layer, p);
       return field(unit, [...slots, rowBytes / unitBytes[unit]]);

@@ -37,7 +37,6 @@ export interface Weighing extends Layer {
   readonly weigh: Spread | null;
 }
 
-/** Its launch, where combine weighs. */
 export function weighLaunch(
   name: string,
   layer: Weighing,

@@ -86,7 +86,6 @@ export const roundWords = [
   'brought',
 ] as const;
 
-/** Whether the experts' rank pushes rows. */
 export const pushes = ({ combine }: Pick<OneSidedShape, 'combine'>): boolean => combine.way === 'push';
 
 /** Whether the pushing combine itself makes the rows that travel, of the rows that experts left for the routes of a plan. */

@@ -6,7 +6,6 @@ export interface Tally {
   posted: number;
   completed: number;
   failed: number;
-  /** The first error. */
   error: Error | null;
 }
 

@@ -107,7 +107,6 @@ export function createPeers(driver: Driver, ours: EngineAddress, states: Int32Ar
       throw new PeerLostError([peer.name], 'the start of an operation', 'it was found lost before');
   }
 
-  /** The error of an operation, from the core's error number and the peer that it is about. */
   function failure(code: number, peer: number, operation: string, target: Peer | PeerGroup): Error {
     const about = all[peer]!;
     if (!about.lost) return new FabricError(operation, code, strerror(code), about.name);

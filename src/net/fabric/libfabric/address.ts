@@ -20,7 +20,6 @@ export interface EngineAddress {
   readonly rails: readonly { readonly address: Uint8Array; readonly mailbox: RemoteKey }[];
 }
 
-/** The card of one of its regions. */
 interface RegionDescriptor {
   readonly engine: string;
   readonly bytes: number;

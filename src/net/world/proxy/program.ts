@@ -35,7 +35,6 @@ async function importMakers(module: string): Promise<Readonly<Record<string, Pro
   }
 }
 
-/** The maker of the program of this name. */
 export async function proxyMaker(of: {
   readonly module: string | URL;
   readonly name: string;

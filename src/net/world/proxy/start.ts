@@ -24,7 +24,6 @@ import type { ProxyThreadData } from './thread.js';
 
 /** The program of a proxy, and what it runs on. */
 export interface ProxyOptions extends Partial<Pick<ProxyProgramName, 'data' | 'reach'>> {
-  /** The module that exports the program. */
   readonly module: URL;
   /** The export, a `ProxyMaker`. */
   readonly name: string;

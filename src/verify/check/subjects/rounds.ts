@@ -312,10 +312,8 @@ export function shapeFor(of: Rounds): Shape {
   return { ...shape, payloads: [...shape.payloads, ...rows] };
 }
 
-/** A family, and how it is tuned. */
 export type FamilyOptions = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'counts'>;
 
-/** Says which family carries rounds, and how; null where nobody does. */
 export type FamilyOptionsOf = (of: Rounds) => FamilyOptions | null;
 
 /** A family carries rounds: spread as they say, with these knobs and theirs, otherwise by its rules of thumb. It may refuse to, also without counts. */
