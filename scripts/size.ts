@@ -13,12 +13,12 @@ interface Part {
 
 const ceilings = {
   base: 1_090,
-  lang: 11_250,
-  gpu: 21_400,
-  net: 11_270,
-  moe: 19_560,
-  verify: 7_060,
-  tools: 10_110,
+  lang: 11_240,
+  gpu: 21_390,
+  net: 11_260,
+  moe: 19_550,
+  verify: 7_050,
+  tools: 10_090,
   cli: 2_950,
 };
 
@@ -35,7 +35,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_770 },
+  { name: 'src', files: sources('src'), ceiling: 84_700 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_140 },
 ];
