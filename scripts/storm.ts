@@ -7,7 +7,7 @@ import { execFileSync } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
 import { random } from '../src/verify/testing/index.js';
 import { bundled, makeBundle } from '../test/machines/bundle.js';
-import { type Command, Machines, outside } from '../test/machines/machine.js';
+import { type Command, inGroup, limitMemory, Machines, outside } from '../test/machines/machine.js';
 import { EtcdServer } from '../test/net/world/etcd/server.js';
 import { transpile } from '../test/setup.js';
 
@@ -26,8 +26,6 @@ const draw = random(seed);
 await transpile();
 await makeBundle();
 const [machines, etcd] = await Promise.all([Machines.boot(), EtcdServer.start()]);
-/** The group of control of a machine's ranks. */
-const cgroup = '/sys/fs/cgroup/ranks';
 const ranksOf = (n: number) => `${2 * n},${2 * n + 1}`;
 let starts = 0;
 let worlds = 0;
@@ -42,8 +40,7 @@ function start(n: number, again: boolean): Command {
   };
   const said = Object.entries(variables).map(([name, value]) => `${name}='${value}'`);
   const program = `${process.execPath} ${bundled('survive')} 0 ${waitMs} ${lossTimeoutMs}`;
-  const within = `mkdir -p ${cgroup}; echo $$ >${cgroup}/cgroup.procs`;
-  return machines.at(n).run(`${within}; ${said.join(' ')} exec ${program}`);
+  return machines.at(n).run(inGroup(`${said.join(' ')} exec ${program}`));
 }
 
 async function inMachine(n: number, command: string): Promise<void> {
@@ -94,8 +91,8 @@ const deadly: readonly Fault[] = [
   },
   {
     ...{ name: 'memory runs out', loses: true, ends: true },
-    begin: (n) => inMachine(n, `echo 20M >${cgroup}/memory.max`),
-    mend: (n) => inMachine(n, `echo max >${cgroup}/memory.max`),
+    begin: (n) => inMachine(n, limitMemory('20M')),
+    mend: (n) => inMachine(n, limitMemory('max')),
   },
   ...(nic === 'eth0'
     ? []

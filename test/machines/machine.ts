@@ -19,6 +19,13 @@ const nics = [0, 1];
 export const outside = '10.0.2.2';
 const memoryMiB = 3072;
 
+/** A group of control of a machine, whose commands share a limit of memory. */
+const group = '/sys/fs/cgroup/ranks';
+/** The command, in that group. */
+export const inGroup = (command: string) => `mkdir -p ${group}; echo $$ >${group}/cgroup.procs; ${command}`;
+/** The command that limits the memory of the group: to `20M`, or `max`. */
+export const limitMemory = (limit: string) => `echo ${limit} >${group}/memory.max`;
+
 /** A command that runs in a machine. */
 export interface Command {
   /** All that it has printed so far, by lines. */

@@ -10,7 +10,7 @@ import { EtcdServer } from '../net/world/etcd/server.js';
 import { requireAllRight } from '../suite/nodes-over.js';
 import { transpiled } from '../tree.js';
 import { bundled, makeBundle } from './bundle.js';
-import { type Command, Machines, outside } from './machine.js';
+import { type Command, inGroup, limitMemory, Machines, outside } from './machine.js';
 import type { Step } from './programs/several.js';
 
 /** The machines are emulated, and slower by a factor of ten or more. */
@@ -104,7 +104,7 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
   /** Runs a program of the tests in a machine. */
   function run(n: number, program: string, variables: Readonly<Record<string, string>>): Command {
     const said = Object.entries(variables).map(([name, value]) => `${name}='${value}'`);
-    return machines.at(n).run([...said, process.execPath, program].join(' '));
+    return machines.at(n).run(inGroup([...said, 'exec', process.execPath, program].join(' ')));
   }
 
   /** Starts this machine's part of a world of four ranks, which goes on without those that are lost until so many times all were there again. */
@@ -213,29 +213,33 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
     expect(fourth.lines.some((line) => line.startsWith('3: round'))).toBe(true);
   });
 
-  it('go on where packets are lost, doubled and late, a clock jumps, one stands still, and a link goes down', async () => {
+  it('go on where packets are lost, doubled and late, a clock jumps, one stands still, a link goes down, and memory runs out', async () => {
     const where = { HEDDLE_PROVIDER: 'tcp;ofi_rxm', HEDDLE_NICS: 'eth0' };
-    const parts = [0, 1].map((n) => survive(n, 2, where));
-    const [first] = parts;
-    await first!.prints(/round 3 /);
+    const [first, second] = [survive(0, 3, where), survive(1, 3, where)];
+    await first.prints(/round 3 /);
     await inMachine(0, 'tc qdisc add dev eth0 root netem delay 50ms 20ms loss 1% duplicate 1% reorder 25%');
-    for (let line = 0; line < 6; line++) await first!.prints(/: round/);
+    for (let line = 0; line < 6; line++) await first.prints(/: round/);
     await inMachine(0, 'tc qdisc del dev eth0 root');
     for (const days of ['+1 day', '-2 days']) {
       await inMachine(1, `date -s "${days}"`);
-      for (let line = 0; line < 2; line++) await first!.prints(/: round/);
+      for (let line = 0; line < 2; line++) await first.prints(/: round/);
     }
     // None of that has cost a rank.
-    requireRight([first!]);
-    expect(first!.lines.filter((line) => line.includes('without 2'))).toEqual([]);
+    requireRight([first]);
+    expect(first.lines.filter((line) => line.includes('without 2'))).toEqual([]);
     machines.at(1).freeze(true);
-    await first!.prints(/without 2,3/);
+    await first.prints(/without 2,3/);
     machines.at(1).freeze(false);
-    await first!.prints(/without :/);
+    await first.prints(/without :/);
     await inMachine(1, 'ip link set eth0 down');
-    await first!.prints(/without 2,3/);
+    await first.prints(/without 2,3/);
     await inMachine(1, 'ip link set eth0 up');
-    expect(await Promise.all(parts.map(({ ended }) => ended))).toEqual([0, 0]);
-    requireRight(parts);
+    await first.prints(/without :/);
+    await inMachine(1, limitMemory('20M'));
+    await second.ended;
+    await inMachine(1, limitMemory('max'));
+    const third = survive(1, 1, { ...where, HEDDLE_REJOIN: 'with memory' });
+    expect(await Promise.all([first, second, third].map(({ ended }) => ended))).toEqual([0, 137, 0]);
+    requireRight([first, second, third]);
   });
 });
