@@ -75,6 +75,16 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
   let launched: readonly Command[];
   beforeAll(async () => {
     [machines, etcd] = await Promise.all([Machines.boot(), EtcdServer.start(), makeBundle()]);
+    const steps = stepsOf(`etcd://${outside}:${etcd.port}/heddle`);
+    names = Object.keys(steps);
+    several = [0, 1].map((n) =>
+      run(n, transpiled('test/machines/programs/several.ts'), {
+        STEPS: JSON.stringify(Object.values(steps).map((of) => of(n))),
+      }),
+    );
+    const heddle = `${process.execPath} ${transpiled('src/cli/main.ts')}`;
+    const command = `${heddle} run -n 2 --nodes 2 --device sim --no-prefix ${transpiled(`test/${place}.ts`)}`;
+    launched = [0, 1].map((n) => machines.at(n).run(command));
   }, timeout);
   afterAll(async () => {
     await machines.end();
@@ -217,7 +227,6 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
     // None of that has cost a rank.
     requireRight([first]);
     expect(first.lines.filter((line) => line.includes('without 2'))).toEqual([]);
-    console.log('freeze', performance.now() / 1000);
     machines.at(1).freeze(true);
     await first.prints(/without 2,3/);
     machines.at(1).freeze(false);
@@ -226,13 +235,10 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
     await first.prints(/without 2,3/);
     await inMachine(1, 'ip link set eth0 up');
     await first.prints(/without :/);
-    console.log('memory', performance.now() / 1000);
+    // New processes of such a machine come back in storms, and behind the other faults here: each takes long to start.
     await inMachine(1, limitMemory('20M'));
-    await second.ended;
-    await inMachine(1, limitMemory('max'));
-    const third = survive(1, 1, { ...where, HEDDLE_REJOIN: 'with memory' });
-    expect(await Promise.all([first, second, third].map(({ ended }) => ended))).toEqual([0, 137, 0]);
-    console.log('end', performance.now() / 1000, third.lines);
-    requireRight([first, second, third]);
+    expect(await second.ended).toBe(137);
+    await first.prints(/without 2,3/);
+    requireRight([first, second]);
   });
 });
