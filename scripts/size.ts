@@ -37,10 +37,10 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 84_700 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_140 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_150 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 30_090 },
+  ...{ name: 'docs and README', ceiling: 30_150 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
