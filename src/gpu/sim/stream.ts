@@ -14,7 +14,7 @@ interface Recording {
   /** What came before it, once it is done. */
   known: Clock;
   done: boolean;
-  step: number;
+  at: number;
   readonly waiting: SimStream[];
 }
 
@@ -67,8 +67,8 @@ function requireAllocated(buffer: SimBuffer): void {
   );
 }
 
-/** Steps count as nanoseconds. */
-const stepsPerMillisecond = 1e6;
+/** Each step counts as one, and what threads sleep or spin away at the clock. */
+const nanosecondsPerMillisecond = 1e6;
 
 export class SimEvent implements Event {
   recording: Recording | null = null;
@@ -88,7 +88,7 @@ export class SimEvent implements Event {
         'the event was not recorded or is not done; synchronize first',
       );
     }
-    return (this.recording.step - from.step) / stepsPerMillisecond;
+    return (this.recording.at - from.at) / nanosecondsPerMillisecond;
   }
 
   dispose(): void {
@@ -247,7 +247,7 @@ export class SimStream extends Agent implements Stream {
 
   /** Once the stream has come so far, nothing in the machine moves until `run` is done. */
   callHost(run: () => Promise<void>): void {
-    const recording: Recording = { known: nothing, done: false, step: 0, waiting: [] };
+    const recording: Recording = { known: nothing, done: false, at: 0, waiting: [] };
     this.#work(() => {
       const until = run().finally(() => {
         recording.done = true;
@@ -314,10 +314,10 @@ export class SimStream extends Agent implements Stream {
   }
 
   enqueueRecording(): Recording {
-    const recording: Recording = { known: nothing, done: false, step: 0, waiting: [] };
+    const recording: Recording = { known: nothing, done: false, at: 0, waiting: [] };
     this.#work(() => {
       recording.done = true;
-      recording.step = this.#engine.steps;
+      recording.at = this.#engine.time;
       recording.known = this.#engine.detector?.eventRecorded(this.#id) ?? nothing;
       for (const stream of recording.waiting) stream.kick();
     });

@@ -60,7 +60,8 @@ export interface ThreadServices extends NetworkServices {
   /** Where atomic loads leave what they read. */
   readonly seen: SimBuffer;
   newBuffer(rank: number, bytes: number, purpose: string): SimBuffer;
-  clock(): bigint;
+  /** The time, after a thread has gone so many times round. */
+  clock(turns: number): bigint;
   print(line: string): void;
   sleep(thread: Thread, nanoseconds: number): void;
   /** The block has called releaseNext or ended. */
@@ -581,12 +582,12 @@ export class Thread extends Task {
   }
 
   clock(): bigint {
-    return this.#machine.clock();
+    return this.#machine.clock(this.turns);
   }
 
   /** The time's lower word; the upper one is left in `clockHigh`. */
   clockWords(): number {
-    const now = this.#machine.clock();
+    const now = this.clock();
     this.clockHigh = Number(BigInt.asIntN(32, now >> 32n));
     return Number(BigInt.asIntN(32, now));
   }

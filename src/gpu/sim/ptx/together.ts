@@ -67,6 +67,7 @@ function jump(x: Instruction, choose: (...to: readonly number[]) => string): voi
     const loop = blocks.slice(first, from + 1).flatMap(({ instructions }) => instructions);
     if (x.checked) x.code.line(`if (++t.turns > t.block.launch.mostTurns) t.endless(${x.site});`);
     else if (loop.some(polls)) x.code.line(`yield ${pause.preempt};`);
+    else x.code.line('t.turns++;');
   }
   x.code.line(`at = ${choose(...to)}; continue flow;`);
 }
@@ -77,11 +78,9 @@ function end(x: Instruction): void {
 }
 
 /** Whether it looks at what others do meanwhile, so that a loop with it may wait for them. */
-function polls({ parts, operands }: PtxInstruction): boolean {
+function polls({ parts }: PtxInstruction): boolean {
   const [name] = parts;
   if (name === 'atom' || name === 'nanosleep') return true;
-  if (name === 'mov')
-    return operands.some((one) => one.kind === 'special' && /clock|globaltimer/.test(one.name));
   if (name === 'ld') return parts.some((part) => ['relaxed', 'acquire', 'volatile', 'mmio'].includes(part));
   return name === 'mbarrier' && (parts.includes('try_wait') || parts.includes('test_wait'));
 }
