@@ -59,6 +59,8 @@ export interface Shared {
   readonly machine: number;
   readonly engine: Engine;
   readonly addresses: AddressSpace;
+  /** The variables that all devices have in common. */
+  readonly managed: Map<PtxVariable, SimMemory>;
   /** The module to run where another is loaded. */
   substitute(module: KernelModule): KernelModule;
   /** The changes that mutants make to programs on hosts, such as proxies. */
@@ -254,13 +256,15 @@ export class SimDevice implements Device {
   /** Makes the variables of a module that lie in memory of the device, once for all its kernels. */
   #globalsOf(kernel: PtxKernel): number[] {
     const variables = globalsOf(kernel);
+    const allOf = ({ managed }: PtxVariable) => (managed ? this.#shared.managed : this.#globals);
+    const memoryOf = (variable: PtxVariable) => allOf(variable).get(variable);
     const addressOf = (name: string): number => {
-      const found = this.#globals.get(variables.find((one) => one.name === name)!);
+      const found = memoryOf(variables.find((one) => one.name === name)!);
       if (found === undefined)
         throw new HeddleError('HEDDLE_PTX', `'${name}' is no variable of ${kernel.name}’s files`);
       return found.address;
     };
-    const fresh = variables.filter((variable) => !this.#globals.has(variable));
+    const fresh = variables.filter((variable) => memoryOf(variable) === undefined);
     for (const variable of fresh) {
       const memory = this.#place(Math.max(1, variable.bytes ?? 1), variable.name);
       memory.buffer.name(
@@ -269,10 +273,10 @@ export class SimDevice implements Device {
         ptxBytes[variable.type],
         (variable.bytes ?? 0) / ptxBytes[variable.type],
       );
-      this.#globals.set(variable, memory);
+      allOf(variable).set(variable, memory);
     }
-    for (const variable of fresh) fillVariable(this.#globals.get(variable)!.buffer.u8, variable, addressOf);
-    return variables.map((variable) => this.#globals.get(variable)!.address / stride);
+    for (const variable of fresh) fillVariable(memoryOf(variable)!.buffer.u8, variable, addressOf);
+    return variables.map((variable) => memoryOf(variable)!.address / stride);
   }
 
   /** The address, on this device, of a variable of a kernel's files; null where they have none of this name. */

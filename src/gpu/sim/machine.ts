@@ -73,7 +73,8 @@ export class SimMachine {
     this.#engine = engine;
     this.#host = options.substituteHost ?? asTheyAre;
     const addresses = this.#addresses;
-    const shared = { machine: ++machines, engine, addresses, substitute: loaded, host: this.#host };
+    const own = { machine: ++machines, managed: new Map() };
+    const shared = { ...own, engine, addresses, substitute: loaded, host: this.#host };
     this.#devices = Array.from({ length: ranks }, (_, rank) => new SimDevice(rank, shared));
   }
 

@@ -37,6 +37,8 @@ export interface PtxVariable {
   /** Its first value, an element each: numbers, or addresses of other variables. */
   readonly init: readonly (PtxInteger | PtxFloat | PtxSymbol)[] | null;
   readonly line: number;
+  /** All devices and the host have the same one, at the same address. */
+  readonly managed?: boolean;
 }
 
 export interface PtxRegister {

@@ -146,6 +146,7 @@ function readFile(module: Reading, text: string, file: string): void {
     const space = tokens.take().slice(1) as PtxSpace;
     let align = 0;
     let elements = 1;
+    let managed = false;
     for (;;) {
       const token = tokens.take();
       if (token === '.align') align = tokens.takeCount();
@@ -155,18 +156,22 @@ function readFile(module: Reading, text: string, file: string): void {
       else if (token === '.ptr') {
         while (spaces.has(tokens.next) || tokens.next === '.align')
           if (tokens.take() === '.align') tokens.take();
-        return { space, type: 'u64', align: align || 8, elements };
+        return { space, type: 'u64', align: align || 8, elements, managed };
       } else if (isPtxType(token.slice(1))) {
         const type = token.slice(1) as PtxType;
         if (tokens.next === '.ptr') continue;
-        return { space, type, align: align || ptxBytes[type] * elements, elements };
-      } else if (!token.startsWith('.attribute')) {
+        return { space, type, align: align || ptxBytes[type] * elements, elements, managed };
+      } else if (token === '.attribute') {
+        tokens.expect('(');
+        managed = tokens.take() === '.managed';
+        tokens.expect(')');
+      } else {
         throw tokens.error(`'${token}' is not known in a declaration`);
       }
     }
   }
 
-  function variable({ space, type, align, elements }: Declared): PtxVariable {
+  function variable({ space, type, align, elements, managed }: Declared): PtxVariable {
     const line = tokens.moduleLine;
     const name = tokens.take();
     const extents: (number | null)[] = [];
@@ -180,7 +185,8 @@ function readFile(module: Reading, text: string, file: string): void {
     let length: number | null = known;
     // The list says how long the first extent is, where the brackets do not.
     if (extents.includes(null)) length = init && Math.ceil(init.length / known) * known;
-    return { name, space, type, align, bytes: length === null ? null : length * ptxBytes[type], init, line };
+    const bytes = length === null ? null : length * ptxBytes[type];
+    return { name, space, type, align, bytes, init, line, managed };
   }
 
   /** The values of a list in braces. As in C, elements that it leaves out are zero. */
@@ -258,6 +264,7 @@ interface Declared {
   readonly type: PtxType;
   readonly align: number;
   readonly elements: number;
+  readonly managed: boolean;
 }
 
 interface Scope {

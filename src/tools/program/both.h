@@ -5,8 +5,20 @@
 #ifdef RUNTIME
 #define BOTH(runtime, driver) runtime
 #define IN_CONTEXT
+/* The runtime alone keeps an error for cudaGetLastError. */
+static _Thread_local int last;
+static int wrong(int error) { return error == SUCCESS ? error : (last = error); }
+#undef ask
+#undef get
+#undef refuse
+#undef call_host
+#define ask(...) wrong(heddle_ask(__VA_ARGS__))
+#define get(...) wrong(heddle_get(__VA_ARGS__))
+#define refuse(call) wrong(heddle_refuse(call))
+#define call_host(...) wrong(heddle_call_host(__VA_ARGS__))
 #else
 #define BOTH(runtime, driver) driver
+#define wrong(error) (error)
 /* The driver alone has contexts. */
 #define IN_CONTEXT \
   if (!is_here()) return INVALID_CONTEXT
@@ -27,10 +39,7 @@ API int BOTH(cudaDeviceGetAttribute, cuDeviceGetAttribute)(int *value, int id, i
 API int BOTH(cudaDeviceCanAccessPeer, cuDeviceCanAccessPeer)(int *can, int here, int there) { return *can = here != there, SUCCESS; }
 API int BOTH(cudaDeviceGetStreamPriorityRange, cuCtxGetStreamPriorityRange)(int *least, int *greatest) { return *least = 0, *greatest = -5, SUCCESS; }
 API int BOTH(cudaDeviceGetLimit, cuCtxGetLimit)(size_t *value, int limit) { return *value = limit == 2 ? 8 << 20 : 1 << 10, SUCCESS; }
-API int BOTH(cudaDeviceSetLimit, cuCtxSetLimit)(int limit, size_t value) { return SUCCESS; }
 API int BOTH(cudaDeviceSynchronize, cuCtxSynchronize)(void) { IN_CONTEXT; return ASK(DEVICE_SYNCHRONIZE, 0); }
-API int BOTH(cudaFuncSetAttribute, cuFuncSetAttribute)(const void *stub, int attribute, int value) { return SUCCESS; }
-API int BOTH(cudaFuncSetCacheConfig, cuFuncSetCacheConfig)(const void *stub, int config) { return SUCCESS; }
 API int BOTH(cudaOccupancyMaxActiveBlocksPerMultiprocessor, cuOccupancyMaxActiveBlocksPerMultiprocessor)(int *blocks, const void *stub, int block, size_t shared) { return *blocks = 2, SUCCESS; }
 API int BOTH(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)(int *blocks, const void *stub, int block, size_t shared, unsigned flags) { return *blocks = 2, SUCCESS; }
 
@@ -43,15 +52,37 @@ API int BOTH(cudaHostAlloc, cuMemHostAlloc)(void **to, size_t bytes, unsigned fl
 API int BOTH(cudaMallocManaged, cuMemAllocManaged)(void **to, size_t bytes, unsigned flags) { return allocate(to, bytes, 2); }
 API int BOTH(cudaFree, cuMemFree_v2)(void *at) { return at == NULL ? SUCCESS : ASK(FREE, U(at)); }
 API int BOTH(cudaFreeHost, cuMemFreeHost)(void *at) { return at == NULL ? SUCCESS : ASK(FREE, U(at)); }
-API int BOTH(cudaHostGetDevicePointer, cuMemHostGetDevicePointer_v2)(void **to, void *at, unsigned flags) {
-  uint64_t where = 0;
-  int error = get(WHERE, U(at), 0, &where);
-  return *to = at, error == SUCCESS && where == 0 ? refuse("a device pointer of registered memory") : error;
+
+/* Registered memory of the host lies where GPUs reach it, too, once a kernel's pointer to it is asked for. The program sees it where it did. */
+static struct pages { char *at, *from, *there; size_t bytes; struct pages *next; } *registered_pages;
+
+API int BOTH(cudaHostRegister, cuMemHostRegister_v2)(void *at, size_t bytes, unsigned flags) {
+  struct pages *made = malloc(sizeof *made);
+  char *from = (char *)(U(at) & -4096UL);
+  *made = (struct pages){at, from, NULL, (U(at) + bytes - U(from) + 4095) & -4096UL, registered_pages};
+  return registered_pages = made, SUCCESS;
 }
-API int BOTH(cudaHostRegister, cuMemHostRegister_v2)(void *at, size_t bytes, unsigned flags) { return (flags & 2) ? refuse("registering memory that is mapped") : SUCCESS; }
-API int BOTH(cudaHostUnregister, cuMemHostUnregister)(void *at) { return SUCCESS; }
-API int BOTH(cudaMemPrefetchAsync, cuMemPrefetchAsync)(void) { return SUCCESS; }
-API int BOTH(cudaMemAdvise, cuMemAdvise)(void) { return SUCCESS; }
+API int BOTH(cudaHostUnregister, cuMemHostUnregister)(void *at) {
+  struct pages **of = &registered_pages, *found;
+  while (*of != NULL && (*of)->at != at) of = &(*of)->next;
+  if ((found = *of) == NULL) return wrong(712);
+  if (found->there != NULL) {
+    mmap(found->from, found->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    memcpy(found->from, found->there, found->bytes);
+    ASK(FREE, U(found->there));
+  }
+  return *of = found->next, free(found), SUCCESS;
+}
+API int BOTH(cudaHostGetDevicePointer, cuMemHostGetDevicePointer_v2)(void **to, char *at, unsigned flags) {
+  struct pages *of = registered_pages;
+  int error = SUCCESS;
+  while (of != NULL && (at < of->at || at >= of->from + of->bytes)) of = of->next;
+  if (of != NULL && of->there == NULL && (error = allocate((void **)&of->there, of->bytes, 1)) == SUCCESS) {
+    memcpy(of->there, of->from, of->bytes);
+    show(U(of->from), U(of->there), of->bytes);
+  }
+  return *to = of == NULL ? at : of->there + (at - of->from), error;
+}
 API int BOTH(cudaMemGetInfo, cuMemGetInfo_v2)(size_t *left, size_t *total) { return *left = *total = 1UL << 31, SUCCESS; }
 
 /* 1: to a device, 2: from one, 3: between two, 0: neither, 4: see where the addresses lie. */
@@ -69,13 +100,8 @@ API int BOTH(cudaMallocAsync, cuMemAllocAsync)(void **to, size_t bytes, stream o
 API int BOTH(cudaFreeAsync, cuMemFreeAsync)(void *at, stream on) { return ASK(FREE_ASYNC, U(at), U(on)); }
 API int BOTH(cudaDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool)(pool *to, int number) { return *to = number + 1, SUCCESS; }
 API int BOTH(cudaDeviceGetMemPool, cuDeviceGetMemPool)(pool *to, int number) { return *to = number + 1, SUCCESS; }
-API int BOTH(cudaDeviceSetMemPool, cuDeviceSetMemPool)(int number, pool from) { return SUCCESS; }
 API int BOTH(cudaMemPoolCreate, cuMemPoolCreate)(pool *to, const int *properties) { return *to = properties[3] + 1, SUCCESS; }
-API int BOTH(cudaMemPoolDestroy, cuMemPoolDestroy)(pool of) { return SUCCESS; }
-API int BOTH(cudaMemPoolSetAttribute, cuMemPoolSetAttribute)(pool of, int attribute, const void *value) { return SUCCESS; }
 API int BOTH(cudaMemPoolGetAttribute, cuMemPoolGetAttribute)(pool of, int attribute, void *value) { return memset(value, 0, attribute <= 3 ? 4 : 8), SUCCESS; }
-API int BOTH(cudaMemPoolSetAccess, cuMemPoolSetAccess)(pool of, const void *access, size_t count) { return SUCCESS; }
-API int BOTH(cudaMemPoolTrimTo, cuMemPoolTrimTo)(pool of, size_t least) { return SUCCESS; }
 
 /* Streams and events: numbers that Heddle gives. */
 
@@ -127,13 +153,11 @@ typedef void *node;
 API int BOTH(cudaStreamBeginCapture, cuStreamBeginCapture_v2)(stream on, int mode) { return ASK(CAPTURE, U(on)); }
 API int BOTH(cudaStreamEndCapture, cuStreamEndCapture)(stream on, graph *to) { return get(CAPTURE_END, U(on), 0, to); }
 API int BOTH(cudaStreamIsCapturing, cuStreamIsCapturing)(stream on, int *state) { return get_int(CAPTURE_STATE, U(on), state); }
-API int BOTH(cudaThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode)(int *mode) { return SUCCESS; }
 API int BOTH(cudaGraphCreate, cuGraphCreate)(graph *to, unsigned flags) { return get(GRAPH, 0, 0, to); }
 API int BOTH(cudaGraphDestroy, cuGraphDestroy)(graph of) { return ASK(GRAPH_DESTROY, U(of)); }
 API int BOTH(cudaGraphClone, cuGraphClone)(graph *to, graph from) { return get(GRAPH_CLONE, U(from), 0, to); }
 API int BOTH(cudaGraphInstantiateWithFlags, cuGraphInstantiateWithFlags)(graph *to, graph from, unsigned long long flags) { return get(GRAPH_INSTANTIATE, U(from), 0, to); }
 API int BOTH(cudaGraphExecDestroy, cuGraphExecDestroy)(graph of) { return ASK(GRAPH_DESTROY, U(of)); }
-API int BOTH(cudaGraphUpload, cuGraphUpload)(graph of, stream on) { return SUCCESS; }
 API int BOTH(cudaGraphLaunch, cuGraphLaunch)(graph of, stream on) { return ASK(GRAPH_LAUNCH, U(of), U(on)); }
 API int BOTH(cudaGraphExecUpdate, cuGraphExecUpdate_v2)(graph of, graph from, int *result) {
   int error = ASK(GRAPH_UPDATE, U(of), U(from));
@@ -150,13 +174,9 @@ enum { KERNEL_NODE, COPY_NODE, FILL_NODE, HOST_NODE, GRAPH_NODE_KIND, EMPTY_NODE
 static int add(node *to, graph in, const node *after, size_t count, int kind) {
   return ask(GRAPH_NODE, (words){U(in), kind}, after, 8 * count, (uint64_t *)to, NULL);
 }
-/* The node, in the graph or in what was made of it, as it takes new work. */
-static node edited(graph in, node of) {
-  node to = NULL;
-  return get(GRAPH_EDIT, U(in), U(of), &to) == SUCCESS ? to : NULL;
-}
 #define ADD(kind, work) { int error = add(to, in, after, count, kind); return error == SUCCESS ? (work) : error; }
-#define EDIT(work) { node to = edited(in, of); return to == NULL ? last : (work); }
+/* The node, in what was made of the graph, takes new work. */
+#define EDIT(work) { node to; int error = get(GRAPH_EDIT, U(in), U(of), &to); return error == SUCCESS ? (work) : error; }
 #define NODE node *to, graph in, const node *after, size_t count
 struct kernel_node { const void *stub; unsigned grid[3], block[3], shared; void **args, **extra; };
 static int kernel_in(node at, const struct kernel_node *of) {
@@ -184,8 +204,6 @@ API int BOTH(cudaGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2
 API int BOTH(cudaGraphExecMemsetNodeSetParams, cuGraphExecMemsetNodeSetParams)(graph in, node of, const struct fill_node *with) EDIT(fill_in(to, with))
 API int BOTH(cudaGraphExecHostNodeSetParams, cuGraphExecHostNodeSetParams)(graph in, node of, const struct host_node *with) EDIT(call_host(to, with->run, with->value))
 API int BOTH(cudaDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute)(int number, int attribute, uint64_t *value) { return *value = 0, SUCCESS; }
-API int BOTH(cudaDeviceSetGraphMemAttribute, cuDeviceSetGraphMemAttribute)(int number, int attribute, const void *value) { return SUCCESS; }
-API int BOTH(cudaDeviceGraphMemTrim, cuDeviceGraphMemTrim)(int number) { return SUCCESS; }
 
 /* Memory and events of other processes: a handle says where the memory lies first of all, or the event's number. */
 
@@ -251,6 +269,17 @@ static int known_error(int error) {
     if (errors[i].number == error) return i;
   return -1;
 }
+
+/* Calls after which nothing is different here. */
+#define NOTHING(call) NOTHING_AS(call)
+#define NOTHING_AS(call) API int call(void) { return SUCCESS; }
+NOTHING(BOTH(cudaDeviceSetLimit, cuCtxSetLimit)) NOTHING(BOTH(cudaFuncSetAttribute, cuFuncSetAttribute))
+NOTHING(BOTH(cudaFuncSetCacheConfig, cuFuncSetCacheConfig)) NOTHING(BOTH(cudaMemPrefetchAsync, cuMemPrefetchAsync))
+NOTHING(BOTH(cudaMemAdvise, cuMemAdvise)) NOTHING(BOTH(cudaDeviceSetMemPool, cuDeviceSetMemPool)) NOTHING(BOTH(cudaMemPoolDestroy, cuMemPoolDestroy))
+NOTHING(BOTH(cudaMemPoolSetAttribute, cuMemPoolSetAttribute)) NOTHING(BOTH(cudaMemPoolSetAccess, cuMemPoolSetAccess))
+NOTHING(BOTH(cudaMemPoolTrimTo, cuMemPoolTrimTo)) NOTHING(BOTH(cudaThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode))
+NOTHING(BOTH(cudaGraphUpload, cuGraphUpload)) NOTHING(BOTH(cudaDeviceSetGraphMemAttribute, cuDeviceSetGraphMemAttribute))
+NOTHING(BOTH(cudaDeviceGraphMemTrim, cuDeviceGraphMemTrim))
 
 /* Calls that programs make and that are not there. */
 #define NONE(call) NONE_OF(call)

@@ -18,7 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-_Thread_local int device, last;
+_Thread_local int device;
 static _Thread_local int connection = -1;
 static int owner, room = -1;
 static uint64_t first_of_room;
@@ -183,9 +183,7 @@ static void greet(void) {
 int ask(int kind, const uint64_t *values, const void *tail, size_t length, uint64_t *word, void *into) {
   int result = connected();
   if (result == SUCCESS) greet();
-  if (result == SUCCESS) result = exchange(kind, values, tail, length, word, into);
-  if (result != SUCCESS) last = result;
-  return result;
+  return result == SUCCESS ? exchange(kind, values, tail, length, word, into) : result;
 }
 
 int get(int kind, uint64_t a, uint64_t b, void *result) {
@@ -198,11 +196,7 @@ int get(int kind, uint64_t a, uint64_t b, void *result) {
 /* What is not there: told to Heddle, which names it at the end. */
 int refuse(const char *call) {
   ask(REFUSED, (words){0}, call, strlen(call), NULL, NULL);
-  return last = NOT_SUPPORTED;
-}
-int wrong(int error) {
-  if (error != SUCCESS) last = error;
-  return error;
+  return NOT_SUPPORTED;
 }
 
 static void *run_host_functions(void *nothing) {

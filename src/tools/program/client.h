@@ -13,24 +13,14 @@ enum {
   INVALID_CONTEXT = 201, NO_PTX = 218, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_SUPPORTED = 801
 };
 
-/* What a message asks for: the same list as in session.ts. */
-enum {
-  HELLO, BINARY, FUNCTION, VARIABLE, LAUNCH, MALLOC, FREE, COPY, FILL, WHERE, STREAM, STREAM_DESTROY, EVENT, EVENT_DESTROY,
-  RECORD, WAIT, EVENT_SYNCHRONIZE, EVENT_QUERY, ELAPSED, STREAM_SYNCHRONIZE, STREAM_QUERY, DEVICE_SYNCHRONIZE, COUNT, SYMBOL,
-  REFUSED, PEER_COPY, MALLOC_ASYNC, FREE_ASYNC, HOST_FUNCTION, NEXT_HOST_FUNCTION, CAPTURE, CAPTURE_END, CAPTURE_STATE, GRAPH,
-  GRAPH_NODE, GRAPH_EDIT, GRAPH_NODES, GRAPH_CLONE, GRAPH_CHILD, GRAPH_DESTROY, GRAPH_INSTANTIATE, GRAPH_UPDATE, GRAPH_LAUNCH
-};
-
-/* The same for what the driver alone has, and for memory that processes share: the list of driver.ts. */
-enum { BASE = 128, ALIAS, CREATE, HOLD, RELEASE, RESERVE, MAP, UNMAP, UNRESERVE, PTX, PARAMETERS, LENGTH, EVENT_AGAIN };
+/* What a message asks for: session.ts says which there are. */
+enum { KINDS };
 
 /* These names are seen by the program, too. */
 #define device heddle_device
-#define last heddle_last
 #define ask heddle_ask
 #define get heddle_get
 #define refuse heddle_refuse
-#define wrong heddle_wrong
 #define show heddle_show
 #define attribute_of heddle_attribute_of
 #define has_runtime heddle_has_runtime
@@ -39,15 +29,15 @@ enum { BASE = 128, ALIAS, CREATE, HOLD, RELEASE, RESERVE, MAP, UNMAP, UNRESERVE,
 
 typedef uint64_t words[5];
 
-/* The device of this thread, and the last error that it has seen. */
-extern API _Thread_local int device, last;
+/* The device of this thread. */
+extern API _Thread_local int device;
 
 /* Whether the runtime is in this process, which needs no context. */
 extern API int has_runtime;
 
 /* Before this process asks for anything else, it tells this: what was registered before its first call, and may be before a fork. */
 API void tell_first(void (*what)(void));
-/* Asks with five words and a tail; an answer has a word, and a tail that goes to `into`. Gives CUDA's result, and keeps an error. */
+/* Asks with five words and a tail; an answer has a word, and a tail that goes to `into`. Gives CUDA's result. */
 API int ask(int kind, const uint64_t *values, const void *tail, size_t length, uint64_t *word, void *into);
 /* Asks for the word of 8 bytes that goes to `result`. */
 API int get(int kind, uint64_t a, uint64_t b, void *result);
@@ -59,8 +49,6 @@ API void show(uint64_t at, uint64_t origin, size_t bytes);
 API int attribute_of(int id);
 /* Enqueues a function of the host. A thread of their own runs them, one after the other. */
 API int call_host(void *stream, void (*run)(void *), void *value);
-/* Keeps an error. */
-API int wrong(int error);
 
 #define ASK(kind, ...) ask(kind, (words){__VA_ARGS__}, NULL, 0, NULL, NULL)
 #define U(value) ((uint64_t)(uintptr_t)(value))

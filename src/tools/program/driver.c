@@ -40,16 +40,11 @@ API int cuDeviceGetUuid_v2(char *to, int of) { return memset(to, 0, 16), to[15] 
 API int cuDeviceTotalMem_v2(size_t *bytes, int of) { return *bytes = 1UL << 31, SUCCESS; }
 API int cuDeviceComputeCapability(int *major, int *minor, int of) { return *major = 9, *minor = 0, SUCCESS; }
 API int cuDeviceGetP2PAttribute(int *value, int attribute, int here, int there) { return *value = attribute != 1, SUCCESS; }
-API int cuCtxEnablePeerAccess(void *peer, unsigned flags) { return SUCCESS; }
-API int cuCtxDisablePeerAccess(void *peer) { return SUCCESS; }
 
 API int cuDevicePrimaryCtxRetain(void **context, int of) {
   int error = cuDeviceGet(&of, of);
   return error ? error : (*context = &primaries[of], SUCCESS);
 }
-API int cuDevicePrimaryCtxRelease_v2(int of) { return SUCCESS; }
-API int cuDevicePrimaryCtxReset_v2(int of) { return SUCCESS; }
-API int cuDevicePrimaryCtxSetFlags_v2(int of, unsigned flags) { return SUCCESS; }
 API int cuDevicePrimaryCtxGetState(int of, unsigned *flags, int *active) { return *flags = 0, *active = 1, SUCCESS; }
 API int cuCtxPushCurrent_v2(void *context) {
   if (context == NULL || depth == 16) return INVALID_VALUE;
@@ -78,8 +73,6 @@ API int cuCtxDestroy_v2(void *context) {
 }
 API int cuCtxGetDevice(int *of) { IN_CONTEXT; return *of = device, SUCCESS; }
 API int cuCtxGetApiVersion(void *context, unsigned *version) { return *version = 13000, SUCCESS; }
-API int cuCtxSetFlags(unsigned flags) { return SUCCESS; }
-API int cuCtxSetCacheConfig(int config) { return SUCCESS; }
 
 /* Modules and functions. A module is the number of its binary; those of the runtime are small. */
 
@@ -134,7 +127,6 @@ API int cuModuleLoad(void **module, const char *path) {
   int error = fread(image, 1, bytes, file) == bytes ? cuModuleLoadData(module, image) : 301;
   return fclose(file), free(image), error;
 }
-API int cuModuleUnload(void *module) { return SUCCESS; }
 API int cuModuleGetFunction(void **to, void *module, const char *name) {
   IN_CONTEXT;
   int error;
@@ -157,12 +149,10 @@ API int cuModuleGetGlobal_v2(address *at, size_t *bytes, void *module, const cha
   return bytes == NULL ? SUCCESS : get(LENGTH, of[0], 0, bytes);
 }
 API int cuLibraryLoadData(void **library, const void *code, int *a, void **b, unsigned c, int *d, void **e, unsigned f) { return cuModuleLoadData(library, code); }
-API int cuLibraryUnload(void *library) { return SUCCESS; }
 API int cuLibraryGetModule(void **module, void *library) { return *module = library, SUCCESS; }
 API int cuLibraryGetKernel(void **kernel, void *library, const char *name) { return cuModuleGetFunction(kernel, library, name); }
 API int cuLibraryGetGlobal(address *at, size_t *bytes, void *library, const char *name) { return cuModuleGetGlobal_v2(at, bytes, library, name); }
 API int cuKernelGetFunction(void **to, void *kernel) { return *to = kernel, SUCCESS; }
-API int cuFuncLoad(void *function) { return SUCCESS; }
 API int cuFuncGetModule(void **module, struct function *of) { return *module = (void *)of->module, SUCCESS; }
 API int cuFuncGetName(const char **name, struct function *of) { return *name = of->name, SUCCESS; }
 API int cuFuncGetAttribute(int *value, int attribute, void *function) {
@@ -276,7 +266,6 @@ API int cuPointerGetAttribute(void *to, int attribute, address at) {
     default: return refuse("an attribute of a pointer");
   }
 }
-API int cuPointerSetAttribute(const void *value, int attribute, address at) { return SUCCESS; }
 
 static int move(address to, address from, size_t bytes, int kind, stream on, int waits) { return copy((void *)to, (const void *)from, bytes, kind, on, waits); }
 API int cuMemcpyHtoD_v2(address to, const void *from, size_t bytes) { return move(to, U(from), bytes, 1, NULL, 1); }
@@ -346,7 +335,6 @@ API int cuMemUnmap(address at, size_t bytes) {
   if (error == SUCCESS) show(at, at, bytes);
   return error;
 }
-API int cuMemSetAccess(address at, size_t bytes, const void *access, size_t count) { return SUCCESS; }
 
 /* The order of a map's fields is that of the simulated machine (tensor-maps.ts), and types have PTX's numbers. */
 API int cuTensorMapEncodeTiled(char *to, int type, uint32_t rank, void *at, const uint64_t *extents, const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int promotion, int fill) {
@@ -387,7 +375,10 @@ API int cuGetProcAddress_v2(const char *name, void **to, int version, uint64_t f
 }
 API int cuGetProcAddress(const char *name, void **to, int version, uint64_t flags) { return cuGetProcAddress_v2(name, to, version, flags, NULL); }
 
+NOTHING(cuCtxEnablePeerAccess) NOTHING(cuCtxDisablePeerAccess) NOTHING(cuDevicePrimaryCtxRelease_v2) NOTHING(cuDevicePrimaryCtxReset_v2)
+NOTHING(cuDevicePrimaryCtxSetFlags_v2) NOTHING(cuCtxSetFlags) NOTHING(cuCtxSetCacheConfig) NOTHING(cuModuleUnload) NOTHING(cuLibraryUnload)
+NOTHING(cuFuncLoad) NOTHING(cuPointerSetAttribute) NOTHING(cuMemSetAccess)
 NONE(cuMemAllocPitch_v2) NONE(cuMemcpy2D_v2) NONE(cuMemcpy2DAsync_v2) NONE(cuMemcpy3D_v2) NONE(cuArrayCreate_v2) NONE(cuTexObjectCreate)
 NONE(cuStreamBatchMemOp_v2) NONE(cuGraphAddMemcpyNode) NONE(cuLinkCreate_v2) NONE(cuLinkAddData_v2) NONE(cuLinkComplete)
-NONE(cuMulticastCreate) NONE(cuMulticastAddDevice) NONE(cuMulticastBindMem) NONE(cuTensorMapEncodeIm2col) NONE(cuPointerGetAttributes)
-NONE(cuDeviceGetLuid) NONE(cuGetExportTable)
+NONE(cuMulticastCreate) NONE(cuMulticastAddDevice) NONE(cuMulticastBindMem) NONE(cuMulticastBindAddr) NONE(cuMulticastUnbind) NONE(cuPointerGetAttributes)
+NONE(cuMulticastGetGranularity) NONE(cuTensorMapEncodeIm2col) NONE(cuDeviceGetLuid) NONE(cuGetExportTable)

@@ -4,7 +4,7 @@ import type { PtxKernel } from '../../lang/index.js';
 import { CallError, cuda, type Handler, known, type Memories, upper } from './calls.js';
 import type { Process } from './process.js';
 
-/** The kinds of calls, in the order of client.h. */
+/** The kinds of calls. */
 export const driverKinds = [
   ...(['base', 'alias', 'create', 'hold', 'release', 'reserve', 'map', 'unmap', 'unreserve'] as const),
   ...(['ptx', 'parameters', 'length', 'eventAgain'] as const),

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { messageOf, UnavailableError } from '../../base/errors.js';
 import { makeFolder, writeWhole } from '../../base/files/index.js';
 import { cacheFolder, requireOwnCache } from '../../gpu/cuda/index.js';
+import { namesOfKinds } from './session.js';
 
 const sources = join(import.meta.dirname, '../../../src/tools/program');
 /** The runtime stands on the driver, and so finds it when it is linked. */
@@ -22,6 +23,7 @@ export function libraryFolder(): string {
     join(sources, name),
   );
   const options = ['-shared', '-fPIC', '-O2', '-fvisibility=hidden', '-Wl,--default-symver', '-pthread'];
+  options.push(`-DKINDS=${namesOfKinds.join()}`);
   requireOwnCache();
   const key = createHash('sha256')
     .update([...options, ...files.map((file) => readFileSync(file, 'utf8'))].join('\0'))

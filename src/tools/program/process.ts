@@ -122,19 +122,14 @@ export class Process {
     }
   }
 
-  /** A copy's bytes that nothing was remembered for. */
-  readNow(at: number, bytes: number) {
-    return { bytes: this.read(at, bytes), isChanged: false };
-  }
-
-  /** Remembers what a copy that is enqueued now is to read. */
-  hold(at: number, bytes: number): Held {
+  /** What a copy that is enqueued now is to read. `fixed`: it must stay until then. */
+  hold(at: number, bytes: number, fixed: boolean): Held {
     const held = { at, bytes: this.read(at, bytes) };
-    this.#held.add(held);
+    if (fixed) this.#held.add(held);
     return held;
   }
 
-  /** The bytes that a copy reads by now, and whether the program has changed them since it was enqueued. */
+  /** The bytes that a copy reads by now, and whether the program has changed them though they were fixed. */
   readHeld(held: Held): { readonly bytes: Buffer; readonly isChanged: boolean } {
     const bytes = this.read(held.at, held.bytes.length);
     const isChanged = this.#held.delete(held) && !this.#hasEnded && !held.bytes.equals(bytes);

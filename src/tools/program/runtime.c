@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "both.h"
@@ -18,7 +19,7 @@ typedef struct { unsigned of[3]; } dim3;
 
 struct wrapper { int magic, version; const unsigned char *data; void *files; };
 
-static struct registered { int kind; uint64_t binary, at; const void *what; size_t bytes; } *registered;
+static struct registered { int kind; uint64_t binary, at; const void *what; size_t bytes; int managed; } *registered;
 static size_t registrations, told;
 static uint64_t binaries;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -31,10 +32,10 @@ static void tell_registered(void) {
   pthread_mutex_unlock(&lock);
 }
 
-static void keep(int kind, uint64_t binary, const void *at, const void *what, size_t bytes) {
+static void keep(int kind, uint64_t binary, const void *at, const void *what, size_t bytes, int managed) {
   pthread_mutex_lock(&lock);
   if ((registrations & (registrations + 1)) == 0) registered = realloc(registered, (2 * registrations + 2) * sizeof *registered);
-  registered[registrations++] = (struct registered){kind, binary, U(at), what, bytes};
+  registered[registrations++] = (struct registered){kind, binary, U(at), what, bytes, managed};
   pthread_mutex_unlock(&lock);
   tell_first(tell_registered);
 }
@@ -48,16 +49,21 @@ API void **__cudaRegisterFatBinary(struct wrapper *wrapper) {
     if (files != NULL && (data = *files++) == NULL) break;
     uint64_t bytes;
     memcpy(&bytes, data + 8, 8);
-    keep(BINARY, number, NULL, data, bytes + *(uint16_t *)(data + 6));
+    keep(BINARY, number, NULL, data, bytes + *(uint16_t *)(data + 6), 0);
   } while (files != NULL);
   return (void **)number;
 }
 API void __cudaRegisterFatBinaryEnd(void **binary) { (void)binary; }
 API void __cudaUnregisterFatBinary(void **binary) { (void)binary; }
-API char __cudaInitModule(void **binary) { return binary != NULL; }
-API void __cudaRegisterFunction(void **binary, const char *stub, char *there, const char *name, int limit, void *t, void *b, void *d, void *g, int *w) { keep(FUNCTION, U(binary), stub, name, strlen(name)); }
-API void __cudaRegisterVar(void **binary, char *host, char *there, const char *name, int external, size_t bytes, int constant, int global) { keep(VARIABLE, U(binary), host, name, strlen(name)); }
-API void __cudaRegisterManagedVar(void **binary, void **host, char *there, const char *name, int external, size_t bytes, int constant, int global) { refuse("__managed__"); }
+/* The program is about to use the binary's managed variables, through pointers. */
+API char __cudaInitModule(void **binary) {
+  for (const struct registered *of = registered; of < registered + registrations; of++)
+    if (of->managed && of->binary == U(binary)) get(SYMBOL, of->at, 0, (void *)of->at);
+  return 1;
+}
+API void __cudaRegisterFunction(void **binary, const char *stub, char *there, const char *name, int limit, void *t, void *b, void *d, void *g, int *w) { keep(FUNCTION, U(binary), stub, name, strlen(name), 0); }
+API void __cudaRegisterVar(void **binary, char *host, char *there, const char *name, int external, size_t bytes, int constant, int global) { keep(VARIABLE, U(binary), host, name, strlen(name), 0); }
+API void __cudaRegisterManagedVar(void **binary, void **host, char *there, const char *name, int external, size_t bytes, int constant, int global) { keep(VARIABLE, U(binary), host, name, strlen(name), 1); }
 
 /* Launches. */
 
@@ -141,12 +147,8 @@ API int cudaSetDevice(int number) {
   return device = number, SUCCESS;
 }
 API int cudaGetDevice(int *number) { return *number = device, SUCCESS; }
-API int cudaSetDeviceFlags(unsigned flags) { return SUCCESS; }
 API int cudaDeviceReset(void) { return ASK(DEVICE_SYNCHRONIZE, 0); }
 API int cudaDeviceEnablePeerAccess(int peer, unsigned flags) { return peer == device ? wrong(INVALID_DEVICE) : SUCCESS; }
-API int cudaDeviceDisablePeerAccess(int peer) { return SUCCESS; }
-API int cudaProfilerStart(void) { return SUCCESS; }
-API int cudaProfilerStop(void) { return SUCCESS; }
 API int cudaDriverGetVersion(int *version) { return *version = RUNTIME * 1000, SUCCESS; }
 API int cudaRuntimeGetVersion(int *version) { return *version = RUNTIME * 1000, SUCCESS; }
 
@@ -196,6 +198,7 @@ API int cudaGetLastError(void) { int error = last; return last = SUCCESS, error;
 API const char *cudaGetErrorName(int error) { return known_error(error) < 0 ? "cudaErrorUnknown" : errors[known_error(error)].name; }
 API const char *cudaGetErrorString(int error) { return known_error(error) < 0 ? "unknown error" : errors[known_error(error)].text; }
 
+NOTHING(cudaSetDeviceFlags) NOTHING(cudaDeviceDisablePeerAccess) NOTHING(cudaProfilerStart) NOTHING(cudaProfilerStop)
 NONE(cudaHostGetFlags) NONE(cudaMalloc3D) NONE(cudaMallocArray) NONE(cudaFreeArray) NONE(cudaMemcpyToArray) NONE(cudaMemcpy2DToArray)
 NONE(cudaCreateTextureObject) NONE(cudaDestroyTextureObject) NONE(cudaCreateSurfaceObject) NONE(cudaDestroySurfaceObject)
 NONE(cudaGraphAddNode) NONE(cudaGetSymbolSize) NONE(cudaOccupancyMaxPotentialClusterSize) NONE(cudaStreamSetAttribute)

@@ -21,7 +21,7 @@ export interface Answer {
   readonly tail: readonly number[];
 }
 
-/** The kinds of calls, in the order of client.h. */
+/** The kinds of calls, and behind them those of the driver alone. */
 const kinds = [
   ...(['hello', 'binary', 'function', 'variable', 'launch', 'malloc', 'free', 'copy', 'fill'] as const),
   ...(['where', 'stream', 'streamDestroy', 'event', 'eventDestroy', 'record', 'wait'] as const),
@@ -32,8 +32,10 @@ const kinds = [
   ...(['graphInstantiate', 'graphUpdate', 'graphLaunch'] as const),
 ] as const;
 
-/** The number of the first kind of `driverKinds`: far behind those above. */
-const firstOfDriver = 128;
+/** What the libraries that stand for CUDA call them, by number: `STREAM_QUERY`. */
+export const namesOfKinds = [...kinds, ...driverKinds].map((kind) =>
+  kind.replace(/[A-Z]/g, '_$&').toUpperCase(),
+);
 
 interface Recordable {
   readonly gpu: Gpu;
@@ -170,7 +172,7 @@ export class Session {
     call.process.calls();
     this.#processes.add(call.process);
     const kind = kinds[call.kind];
-    const shared = driverKinds[call.kind - firstOfDriver];
+    const shared = driverKinds[call.kind - kinds.length];
     try {
       const given =
         shared !== undefined
@@ -358,12 +360,8 @@ export class Session {
       if (toDevice && fromDevice) await enqueue((on) => on.copy(to, from, bytes));
       else if (toDevice) {
         // Launches of a graph read what is there by then.
-        const held = this.#isCaptured(stream) ? null : process.hold(from, bytes);
-        await enqueue((on) =>
-          on.copyInLater(to, bytes, () =>
-            held === null ? process.readNow(from, bytes) : process.readHeld(held),
-          ),
-        );
+        const held = process.hold(from, bytes, !this.#isCaptured(stream));
+        await enqueue((on) => on.copyInLater(to, bytes, () => process.readHeld(held)));
       } else if (fromDevice)
         await enqueue((on) => on.copyOutLater(from, bytes, (brought) => process.write(to, brought)));
       else await enqueue((on) => on.reached(() => process.write(to, process.read(from, bytes))));

@@ -85,9 +85,13 @@ describe('a CUDA program', needing('nvcc'), () => {
     expect(status).toBe(1);
   });
 
-  test('waits for a kernel without a call, as the kernel waits for it: both see the other’s memory', () => {
-    const { status, stdout } = check('mapped');
-    expect(stdout).toContain('managed 8\n');
+  test.each([
+    ['mapped', 'managed 8\n', 'waits for a kernel without a call, as the kernel waits for it'],
+    ['own', '3, 6, 11 and 12\n', 'shares a variable and memory of its own with kernels of two devices'],
+    ['spins', '100 ms\n', 'waits for the clock alone'],
+  ])('%s: clean', (name, printed) => {
+    const { status, stdout } = check(name);
+    expect(stdout).toContain(printed);
     expect(stdout).toContain('4 schedules: no finding');
     expect(status).toBe(0);
   });
@@ -114,6 +118,7 @@ describe('a CUDA program', needing('nvcc'), () => {
 
   test.each([
     ['graph', [], 0, '4 nodes, 11, 11 and 21\n'],
+    ['spins', [], 0, '100 ms\n'],
     ['crash', [], 128 + 6, ''],
     ['exit', [], 7, ''],
     ['stuck', ['--timeout', '2'], 124, ''],

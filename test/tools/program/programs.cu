@@ -155,6 +155,55 @@ static int mapped() {
   return cudaGetLastError() == cudaSuccess ? 0 : 1;
 }
 
+__managed__ int managed = 3;
+
+__global__ void add(int *registered) { registered[0] += managed++; }
+
+// A variable that both have, and memory of the program's own that a kernel reaches.
+static int own() {
+  static int numbers[2] = {1, 2};
+  int *there, before = managed;
+  cudaHostRegister(&numbers[1], sizeof(int), cudaHostRegisterMapped);
+  cudaHostGetDevicePointer(&there, &numbers[1], 0);
+  managed += 1;
+  for (int device = 0; device < 2; device++) {
+    cudaSetDevice(device);
+    add<<<1, 1>>>(there);
+    cudaDeviceSynchronize();
+  }
+  printf("%d, %d, %d and ", before, managed, numbers[1]);
+  cudaHostUnregister(&numbers[1]);
+  printf("%d\n", numbers[0] + numbers[1]);
+  return cudaGetLastError() == cudaSuccess ? 0 : 1;
+}
+
+__global__ void spin(long long cycles) {
+  const long long begun = clock64();
+  while (clock64() - begun < cycles) {}
+}
+
+// Waits by the clock alone, which events see pass. What the driver refuses is no error of the runtime's.
+static int spins() {
+  cudaEvent_t begun, ended;
+  int *at;
+  float milliseconds;
+  unsigned long long handle;
+  int (*retain)(unsigned long long *, void *);
+  cudaDriverEntryPointQueryResult found;
+  cudaMalloc(&at, sizeof(int));
+  cudaGetDriverEntryPointByVersion("cuMemRetainAllocationHandle", (void **)&retain, 13000, 0, &found);
+  if (retain(&handle, at) == cudaSuccess) return 2;
+  cudaEventCreate(&begun);
+  cudaEventCreate(&ended);
+  cudaEventRecord(begun);
+  spin<<<1, 1>>>(100 * 1000 * 1000);
+  cudaEventRecord(ended);
+  cudaEventSynchronize(ended);
+  cudaEventElapsedTime(&milliseconds, begun, ended);
+  printf("%.0f ms\n", milliseconds);
+  return cudaGetLastError() == cudaSuccess ? 0 : 1;
+}
+
 // As many launches as the argument says.
 static int many(int launches) {
   int *at, result;
@@ -176,6 +225,8 @@ int main(int argc, char **argv) {
   if (!strcmp(name, "reuse")) return reuse(misses);
   if (!strcmp(name, "many")) return many(atoi(argv[2]));
   if (!strcmp(name, "mapped")) return mapped();
+  if (!strcmp(name, "own")) return own();
+  if (!strcmp(name, "spins")) return spins();
   if (!strcmp(name, "array")) {
     cudaArray_t array;
     cudaChannelFormatDesc form = {32, 0, 0, 0, cudaChannelFormatKindSigned};
