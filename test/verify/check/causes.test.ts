@@ -130,6 +130,15 @@ describe('causes of findings in PTX', needing('nvcc'), () => {
     expect(causes[0]!.mend).toContain(`:${lineOf('acquire')}:`);
   });
 
+  test('a counter that neither releases nor acquires wants a fence on both sides, however many blocks count in between', async () => {
+    const [cause, ...others] = await causesOf(subjectOf('bare', 4, null));
+    expect([cause!.rules, others]).toEqual([[], []]);
+    const at = `causes\\.cu:${lineOf('acquire')}:\\d+(, inlined at [^ ]*)?`;
+    expect(cause!.mend).toMatch(
+      new RegExp(`^__threadfence\\(\\) before ${at} and __threadfence\\(\\) after ${at}$`),
+    );
+  });
+
   test('all findings of one missing barrier have one cause, with the line before which it belongs', async () => {
     const causes = await causesOf(subjectOf('early', 1, null));
     expect(causes).toMatchObject([{ rules: [], mend: expect.stringMatching(/^__syncthreads\(\) before /) }]);

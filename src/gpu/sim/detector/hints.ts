@@ -19,6 +19,7 @@ import {
 } from './access.js';
 import {
   type Actor,
+  type AtomicWrite,
   covers,
   cta,
   distance,
@@ -245,12 +246,14 @@ function brokenSynchronisation(first: Side, { known, observations, where }: Circ
   const failed = latest(
     observations,
     (seen) =>
-      (seen.write.moment.includes(first.by, first.epoch) || carriesOn(seen, first)) &&
       known.includes(seen.reader, seen.epoch) &&
-      !synchronisedBefore(seen, known),
+      !synchronisedBefore(seen, known) &&
+      (carriesOn(seen, first) || originOf(seen.write, seen.location, first, observations) !== undefined),
   );
   if (failed === undefined) return null;
-  const { write, reader, meta, outcome } = failed;
+  const { reader, meta } = failed;
+  const write = originOf(failed.write, failed.location, first, observations) ?? failed.write;
+  const outcome = write === failed.write ? failed.outcome : 'no-release';
   const writer = write.moment.by;
   const wrote = `the ${verb(write.meta)} at ${where(siteOf(write.meta))}`;
   const read = `the ${verb(meta)} at ${where(siteOf(meta))}`;
@@ -315,6 +318,26 @@ function brokenSynchronisation(first: Side, { known, observations, where }: Circ
 /** A chain of updates has brought it that far, and only an acquire is missing. */
 const carriesOn = ({ write, outcome }: Observation, { by, epoch }: Side): boolean =>
   outcome === 'no-acquire' && write.inherited.some((head) => head.includes(by, epoch));
+
+/** The write, if it comes behind `first`; or the one at the start of its chain of updates, if that does and releases nothing. */
+function originOf(
+  write: AtomicWrite,
+  location: Observation['location'],
+  first: Side,
+  observations: readonly Observation[],
+): AtomicWrite | undefined {
+  const { moment } = write;
+  if (moment.includes(first.by, first.epoch)) return write;
+  const update = observations.find(
+    (seen) =>
+      seen.reader === moment.by &&
+      seen.epoch === moment.epoch &&
+      seen.location === location &&
+      kindOf(seen.meta) === 'update',
+  );
+  const from = update && originOf(update.write, location, first, observations);
+  return from?.heads.length === 0 ? from : undefined;
+}
 
 function synchronisedBefore({ outcome, fencedIn, reader }: Observation, known: ReleaseHead): boolean {
   return outcome === 'synchronised' && (fencedIn === null || known.includes(reader, fencedIn));
