@@ -51,10 +51,7 @@ export const addBiases = (kit: HopperKit) =>
     },
   );
 
-/**
- * Vectors of a warp's rows from its shared memory to the tensor. Of bf16 another part of them may come to that memory next; of e4m3 only the next
- * unit's rows do, behind products that all lanes start together.
- */
+/** Vectors of a warp's rows from its shared memory to the tensor. Other rows may come to that memory next. */
 const sendRows = (vectors: number, outputs: number, type: 'bf16' | 'e4m3') =>
   device(
     {
@@ -62,7 +59,7 @@ const sendRows = (vectors: number, outputs: number, type: 'bf16' | 'e4m3') =>
       using: {
         ...{ VECTORS: vectors, ALL: warpRows * vectors, PARTS: Math.ceil((warpRows * vectors) / 32) },
         ...{ APART: rowVectors, PER_VECTOR: type === 'e4m3' ? 16 : 8 },
-        ...{ ROW_VECTORS: outputs / (type === 'e4m3' ? 16 : 8), AGAIN: type === 'bf16' },
+        ROW_VECTORS: outputs / (type === 'e4m3' ? 16 : 8),
       },
     },
     (g, { own, to, place: { row, left, element } }, u) => {
@@ -75,7 +72,7 @@ const sendRows = (vectors: number, outputs: number, type: 'bf16' | 'e4m3') =>
           g.store(to.at((row + there) * u.ROW_VECTORS + element / u.PER_VECTOR + (i % u.VECTORS)), vector);
         }
       }
-      if (u.AGAIN) g.warp.barrier();
+      g.warp.barrier();
     },
   );
 
