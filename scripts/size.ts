@@ -17,7 +17,7 @@ const ceilings = {
   gpu: 21_420,
   net: 11_260,
   moe: 19_550,
-  verify: 7_050,
+  verify: 7_060,
   tools: 10_090,
   cli: 2_950,
 };
