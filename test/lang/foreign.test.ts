@@ -13,7 +13,7 @@ import {
   printIr,
 } from '../../src/lang/index.js';
 import { type CheckConfiguration, check, mutantsOf, WrongResult } from '../../src/verify/check/index.js';
-import { download, launch, windowsOf } from '../gpu/sim/harness.js';
+import { download, launch, ranksOn, windowsOf } from '../gpu/sim/harness.js';
 import { needing } from '../needs.js';
 import { compileCuda } from './cuda/nvcc.js';
 import { evaluate } from './evaluate.js';
@@ -83,10 +83,7 @@ const configuration = (order: 'acquire' | 'relaxed'): CheckConfiguration => ({
   name: order,
   ranks: 2,
   async run(machine) {
-    const ranks = [0, 1].map((rank) => {
-      const device = machine.device(rank);
-      return { rank, device, stream: device.createStream() };
-    });
+    const ranks = ranksOn(machine, 2);
     const windows = await windowsOf(ranks, Post.bytes, 'post');
     const outs = ranks.map(({ device }) => device.allocate(4, 'out'));
     for (const on of ranks) {

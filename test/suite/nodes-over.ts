@@ -1,10 +1,8 @@
 /** The common suite in a world of processes, each of which simulates the GPUs of a node, with libfabric between them. */
-import { PassThrough } from 'node:stream';
-import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import type { ProviderName } from '../../src/net/fabric/index.js';
-import { Launch } from '../../src/net/world/index.js';
 import { needing, type TestedProvider } from '../needs.js';
+import { launched } from '../net/world/launched.js';
 import { transpiled } from '../tree.js';
 import { casesAcross } from './round-trip.js';
 
@@ -41,19 +39,12 @@ export function testNodesOver(provider: TestedProvider, nodes: number, ranksOfNo
     needing(provider),
     () => {
       it('bring the same bits as the reference', { timeout }, async () => {
-        const [stdout, stderr] = [new PassThrough(), new PassThrough()];
-        const said = Promise.all([text(stdout), text(stderr)]);
-        const launch = await Launch.start({
+        const { exitCode, out, errors } = await launched({
           ...{ ranks, nodes, device: 'sim', args: [provider] },
           program: transpiled('test/suite/programs/nodes-rank.ts'),
           timeoutMs: timeout - 10_000,
           prefix: false,
-          ...{ stdout, stderr },
         });
-        const { exitCode } = await launch.finished;
-        stdout.end();
-        stderr.end();
-        const [out, errors] = await said;
         requireAllRight(out, provider, ranks, ranksOfNode, errors);
         expect(exitCode).toBe(0);
       });

@@ -8,13 +8,17 @@ export interface Rank {
   readonly stream: Stream;
 }
 
-/** A machine, its ranks, and the first of them. */
-export function machineOf(options: MachineOptions): { machine: SimMachine; ranks: Rank[]; rank: Rank } {
-  const machine = SimMachine.create(options);
-  const ranks = Array.from({ length: options.ranks }, (_, rank) => {
+/** The first ranks of a machine, each with a stream. */
+export const ranksOn = (machine: SimMachine, count: number): Rank[] =>
+  Array.from({ length: count }, (_, rank) => {
     const device = machine.device(rank);
     return { rank, device, stream: device.createStream() };
   });
+
+/** A machine, its ranks, and the first of them. */
+export function machineOf(options: MachineOptions): { machine: SimMachine; ranks: Rank[]; rank: Rank } {
+  const machine = SimMachine.create(options);
+  const ranks = ranksOn(machine, options.ranks);
   return { machine, ranks, rank: ranks[0]! };
 }
 

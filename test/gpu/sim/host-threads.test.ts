@@ -40,11 +40,7 @@ async function run(
   carry: Relay = relay,
   places = 2,
 ): Promise<{ machine: SimMachine; sums: number[]; errors: unknown[] }> {
-  const machine = SimMachine.create({ ranks: 2, ...options });
-  const ranks = [0, 1].map((rank): Rank => {
-    const device = machine.device(rank);
-    return { rank, device, stream: device.createStream() };
-  });
+  const { machine, ranks } = machineOf({ ranks: 2, ...options });
   const words = ranks.map(({ device }) => device.allocateMapped(24, 'words'));
   const errors: unknown[] = [];
   const ends = ranks.map(({ rank }) => {
@@ -197,11 +193,8 @@ describe('threads of hosts in a machine', () => {
     const work = kernel({ name: 'work', params: { words: pointer('u32') } }, (g, { words }) => {
       g.store(words.at(1), 1);
     });
-    const machine = SimMachine.create({ ranks: 2 });
-    const [first, second] = [0, 1].map((rank): Rank => {
-      const device = machine.device(rank);
-      return { rank, device, stream: device.createStream() };
-    }) as [Rank, Rank];
+    const { machine, ranks } = machineOf({ ranks: 2 });
+    const [first, second] = ranks as [Rank, Rank];
     for (const rank of [0, 1]) machine.hostEntered(rank);
     const listens = { name: 'listens', hearsOutside: true, step: () => false, onError: () => {} };
     const end = machine.startHost(0, listens);

@@ -1,34 +1,20 @@
-import { PassThrough } from 'node:stream';
-import { text } from 'node:stream/consumers';
 import { describe, expect, it, vi } from 'vitest';
 import { ArgumentError, RankLostError, UnavailableError } from '../../../src/base/errors.js';
 import { PeerLostError, type Region, TransferEngine } from '../../../src/net/fabric/index.js';
 import { connectFabric } from '../../../src/net/world/fabric.js';
-import { Launch } from '../../../src/net/world/launch.js';
 import { LocalCircle } from '../../../src/net/world/local-circle.js';
 import { overFabric } from '../../../src/net/world/proxy/network.js';
 import { describeOver, needing } from '../../needs.js';
 import { transpiled } from '../../tree.js';
+import { launched } from './launched.js';
 
 const program = transpiled('test/net/world/programs/fabric.ts');
 
 describeOver(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'], 'ranks on %s', (provider) => {
   it('meet through the rendezvous, and a lost rank is a lost peer at once', async () => {
-    const [stdout, stderr] = [new PassThrough(), new PassThrough()];
-    const said = Promise.all([text(stdout), text(stderr)]);
-    const launch = await Launch.start({
-      ranks: 3,
-      program,
-      args: [provider],
-      graceMs: 40_000,
-      prefix: false,
-      stdout,
-      stderr,
+    const { out, errors } = await launched({
+      ...{ ranks: 3, program, args: [provider], graceMs: 40_000, prefix: false },
     });
-    await launch.finished;
-    stdout.end();
-    stderr.end();
-    const [out, errors] = await said;
     const reports = out
       .split('\n')
       .filter((line) => line !== '')

@@ -1,10 +1,8 @@
 /** Programs that come to their end with a live layer over proxies, which they do not dispose of. */
-import { PassThrough } from 'node:stream';
-import { text } from 'node:stream/consumers';
 import { expect, it } from 'vitest';
-import { Launch } from '../../../src/net/world/index.js';
 import { describeOver } from '../../needs.js';
 import { transpiled } from '../../tree.js';
+import { launched } from './launched.js';
 
 const modes = [
   ['a process a rank', { ranks: 2, nodes: 2, device: 'sim' }],
@@ -14,19 +12,12 @@ const modes = [
 
 describeOver(['shm', 'tcp;ofi_rxm'], 'a live layer over %s', (provider) => {
   it.each(modes)('does not keep a program from its end: %s', async (mode, of) => {
-    const stdout = new PassThrough();
-    const stderr = new PassThrough();
-    const said = Promise.all([text(stdout), text(stderr)]);
-    const launch = await Launch.start({
+    const { exitCode, results, out, errors } = await launched({
       ...of,
       program: transpiled('test/net/world/programs/live-layer.ts'),
       args: [mode, provider],
-      ...{ timeoutMs: 60_000, prefix: false, stdout, stderr },
+      ...{ timeoutMs: 60_000, prefix: false },
     });
-    const { exitCode, results } = await launch.finished;
-    stdout.end();
-    stderr.end();
-    const [out, errors] = await said;
     expect(out.trim().split('\n'), errors).toEqual(results.map(() => 'it comes to its end'));
     expect(exitCode, errors).toBe(0);
   });

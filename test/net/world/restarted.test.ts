@@ -1,29 +1,21 @@
 /** Processes of a world that are killed or stopped, and started anew: all of them, or one in its place. */
 import { join } from 'node:path';
-import { PassThrough } from 'node:stream';
-import { text } from 'node:stream/consumers';
 import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest';
-import { Launch } from '../../../src/net/world/index.js';
 import { needing } from '../../needs.js';
 import { temporaryFolder } from '../../temporary.js';
 import { transpiled } from '../../tree.js';
 import { EtcdServer } from './etcd/server.js';
+import { launched } from './launched.js';
 
 describe('a process', () => {
   /** What its ranks say, one line each, and the launcher. `all`: what a test shows when it fails. */
   const launch = async (program: string, options: object) => {
-    const [stdout, stderr] = [new PassThrough(), new PassThrough()];
-    const said = Promise.all([text(stdout), text(stderr)]);
     const notes: string[] = [];
-    const launched = await Launch.start({
+    const { exitCode, results, out, errors } = await launched({
       ...{ ranks: 3, nodes: 3, device: 'sim', restarts: 1, ...options },
       program: transpiled(`test/net/world/programs/${program}.ts`),
-      ...{ timeoutMs: 50_000, prefix: false, stdout, stderr, onNote: (note) => notes.push(note) },
+      ...{ timeoutMs: 50_000, prefix: false, onNote: (note) => notes.push(note) },
     });
-    const { exitCode, results } = await launched.finished;
-    stdout.end();
-    stderr.end();
-    const [out, errors] = await said;
     const ends = results.map((result) => JSON.stringify(result));
     const all = [errors, ...notes, ...ends].join('\n');
     return { exitCode, lines: out.trim().split('\n').sort(), all, notes, results };

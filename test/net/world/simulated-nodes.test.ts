@@ -1,11 +1,9 @@
 /** Worlds of processes whose GPUs are simulated. */
-import { PassThrough } from 'node:stream';
-import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import { pass } from '../../../examples/ring.js';
 import { ArgumentError, RankLostError, RankMaskedError } from '../../../src/base/errors.js';
 import { reference } from '../../../src/moe/layer/index.js';
-import { type FabricOptions, type JoinWorldOptions, Launch, World } from '../../../src/net/world/index.js';
+import { type FabricOptions, type JoinWorldOptions, World } from '../../../src/net/world/index.js';
 import {
   compareCombined,
   expectedRound,
@@ -16,6 +14,7 @@ import { maskableRounds } from '../../moe/maskable-rounds.js';
 import { describeOver, needing } from '../../needs.js';
 import { transpiled } from '../../tree.js';
 import { freePort } from './circles.js';
+import { launched } from './launched.js';
 
 /** Joins as `processes` would that are `ranksHere` ranks each; what their programs returned, or why they failed. */
 async function join<T>(
@@ -179,22 +178,10 @@ describe('a process that simulates several GPUs', () => {
 
 describeOver(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'], 'examples/two-nodes.ts over %s', (provider) => {
   it('carries every line to every rank', async () => {
-    const [stdout, stderr] = [new PassThrough(), new PassThrough()];
-    const said = Promise.all([text(stdout), text(stderr)]);
-    const launch = await Launch.start({
-      ranks: 4,
-      nodes: 2,
-      device: 'sim',
-      program: transpiled('examples/two-nodes.ts'),
-      args: [provider],
-      timeoutMs: 50_000,
-      stdout,
-      stderr,
+    const { exitCode, out, errors } = await launched({
+      ...{ ranks: 4, nodes: 2, device: 'sim', timeoutMs: 50_000 },
+      ...{ program: transpiled('examples/two-nodes.ts'), args: [provider] },
     });
-    const { exitCode } = await launch.finished;
-    stdout.end();
-    stderr.end();
-    const [out, errors] = await said;
     const lines = [0, 1, 2, 3].map((rank) => {
       const node = Math.floor(rank / 2);
       return `[ranks ${2 * node}-${2 * node + 1}] rank ${rank} of node ${node} has lines of rank 0, rank 1, rank 2, rank 3`;

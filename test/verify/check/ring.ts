@@ -3,7 +3,7 @@
 import type { SimMachine } from '../../../src/gpu/sim/index.js';
 import { field, type Kernel, kernel, layout, peers, pointer } from '../../../src/lang/index.js';
 import { type CheckConfiguration, type CheckSubject, WrongResult } from '../../../src/verify/check/index.js';
-import { launch, windowsOf } from '../../gpu/sim/harness.js';
+import { launch, ranksOn, windowsOf } from '../../gpu/sim/harness.js';
 
 export const Ring = layout('Ring', { sent: field('u32', 1), taken: field('u32', 1), row: field('u32', 4) });
 
@@ -44,10 +44,7 @@ export function ringConfiguration(kernel: Kernel, ranks: number, rounds: number)
     ranks,
     async run(machine: SimMachine) {
       const module = kernel.ir();
-      const all = Array.from({ length: ranks }, (_, rank) => {
-        const device = machine.device(rank);
-        return { rank, device, stream: device.createStream() };
-      });
+      const all = ranksOn(machine, ranks);
       const windows = await windowsOf(all, Ring.bytes);
       await Promise.all(
         all.map(async (rank) => {

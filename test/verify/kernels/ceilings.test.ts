@@ -1,28 +1,24 @@
 import { describe, expect, it } from 'vitest';
-import { formatFinding, SimMachine } from '../../../src/gpu/sim/index.js';
+import { formatFinding } from '../../../src/gpu/sim/index.js';
 import { section } from '../../../src/lang/index.js';
 import {
   flagBarrierKernel,
   loadCeilingKernel,
   storeCeilingKernel,
 } from '../../../src/verify/kernels/index.js';
-import { download, launch, type Rank, windowsOf } from '../../gpu/sim/harness.js';
+import { download, launch, machineOf, type Rank, windowsOf } from '../../gpu/sim/harness.js';
 
 /** A checked machine, and its findings at the end. */
-function machineOf(ranks: number, seed = '1') {
-  const machine = SimMachine.create({ ranks, mode: 'checked', seed });
-  const all: Rank[] = Array.from({ length: ranks }, (_, rank) => {
-    const device = machine.device(rank);
-    return { rank, device, stream: device.createStream() };
-  });
-  return { machine, ranks: all, findings: () => machine.findings.map(formatFinding) };
+function checkedOf(ranks: number, seed = '1') {
+  const of = machineOf({ ranks, mode: 'checked', seed });
+  return { ...of, findings: () => of.machine.findings.map(formatFinding) };
 }
 
 const done = (ranks: readonly Rank[]) => Promise.all(ranks.map(({ stream }) => stream.synchronize()));
 
 describe('the flag barrier', () => {
   it.each([1, 2, 5])('lets %i ranks meet again and again', async (count) => {
-    const { ranks, findings } = machineOf(count);
+    const { ranks, findings } = checkedOf(count);
     const barrier = flagBarrierKernel(count);
     const { layout } = barrier.params.win;
     const windows = await windowsOf(ranks, layout.bytes);
@@ -45,7 +41,7 @@ describe('the flag barrier', () => {
   });
 
   it('orders what a rank wrote before it and its peers read after it', async () => {
-    const { ranks, findings } = machineOf(2);
+    const { ranks, findings } = checkedOf(2);
     const barrier = flagBarrierKernel(2);
     const stores = storeCeilingKernel(2, 64);
     const windows = await windowsOf(ranks, barrier.params.win.layout.bytes);
@@ -69,7 +65,7 @@ describe('the flag barrier', () => {
   });
 
   it('says who did not come', async () => {
-    const { ranks } = machineOf(2);
+    const { ranks } = checkedOf(2);
     const barrier = flagBarrierKernel(2);
     const { layout } = barrier.params.win;
     const windows = await windowsOf(ranks, layout.bytes);
@@ -84,7 +80,7 @@ describe('the flag barrier', () => {
 describe('the transfers', () => {
   // Fewer, as many and more vectors than threads; runs that end inside a block.
   it.each([1, 63, 64, 200])('store %i vectors to every peer, and no further', async (vectors) => {
-    const { ranks, findings } = machineOf(3);
+    const { ranks, findings } = checkedOf(3);
     const capacity = 256;
     const stores = storeCeilingKernel(3, capacity);
     const { layout } = stores.params.win;
@@ -109,7 +105,7 @@ describe('the transfers', () => {
   });
 
   it('load every vector of every peer', async () => {
-    const { ranks, findings } = machineOf(3);
+    const { ranks, findings } = checkedOf(3);
     const loads = loadCeilingKernel(3, 100);
     const windows = await windowsOf(ranks, loads.params.win.layout.bytes);
     const module = loads.ir();

@@ -3,7 +3,7 @@
 import { type Finding, SimMachine } from '../../../../src/gpu/sim/index.js';
 import type { IrModule, Kernel } from '../../../../src/lang/index.js';
 import { mutantsOf, mutate } from '../../../../src/verify/check/mutants.js';
-import { launch, type Rank, windowsOf } from '../harness.js';
+import { launch, type Rank, ranksOn, windowsOf } from '../harness.js';
 
 /** A mistake, its correction, and what the checker must say about the mistake. */
 export interface Exhibit {
@@ -35,12 +35,8 @@ export async function findingsOf(
     configuration: exhibit.name,
     schedule: seed % 2 === 0 ? 'random' : 'priority',
   });
-  const ranks = Array.from({ length: exhibit.ranks }, (_, rank) => {
-    const device = machine.device(rank);
-    return { rank, device, stream: device.createStream() };
-  });
   try {
-    await exhibit.run(ranks, variant);
+    await exhibit.run(ranksOn(machine, exhibit.ranks), variant);
   } catch (error) {
     // A kernel that never ends fails on its host as well; the finding says why.
     if (machine.findings.length === 0) throw error;

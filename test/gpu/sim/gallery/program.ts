@@ -6,7 +6,7 @@ import { parse } from 'acorn';
 import type { Event, Memory, Stream, Window } from '../../../../src/gpu/index.js';
 import { type Finding, type MachineOptions, SimMachine } from '../../../../src/gpu/sim/index.js';
 import * as lang from '../../../../src/lang/index.js';
-import { type Arguments, launch, type Rank, windowsOf } from '../harness.js';
+import { type Arguments, launch, ranksOn, windowsOf } from '../harness.js';
 
 export interface LaunchOptions {
   /** 1 by default. */
@@ -125,10 +125,7 @@ export async function runOn(program: Program, machine: SimMachine): Promise<void
 }
 
 function hostsOf(machine: SimMachine, count: number): { host: Host; end(): Promise<void> }[] {
-  const ranks = Array.from({ length: count }, (_, rank): Rank => {
-    const device = machine.device(rank);
-    return { rank, device, stream: device.createStream() };
-  });
+  const ranks = ranksOn(machine, count);
   const windows = new Map<lang.Layout, Promise<Window[]>>();
   return ranks.map((on) => {
     const { device, rank, stream } = on;

@@ -10,7 +10,7 @@ import {
   type Scope,
 } from '../../../../src/lang/index.js';
 import { type CheckConfiguration, WrongResult } from '../../../../src/verify/check/index.js';
-import { download, launch, windowsOf } from '../harness.js';
+import { download, launch, ranksOn, windowsOf } from '../harness.js';
 
 /**
  * A statement is `x = 1 relaxed`, `a = x acquire`, `a += x 1 acq_rel` (adds, `a` is what was there), `x >= 1 acquire` (waits
@@ -167,10 +167,7 @@ export function litmusConfiguration(name: string, program: Threads, never: Outco
     name,
     ranks,
     async run(machine) {
-      const all = Array.from({ length: ranks }, (_, rank) => {
-        const device = machine.device(rank);
-        return { rank, device, stream: device.createStream() };
-      });
+      const all = ranksOn(machine, ranks);
       const windows = await windowsOf(all, Places.bytes, 'places');
       const shape = {
         grid: apart === 'blocks' ? threads.length : 1,
