@@ -14,7 +14,8 @@ export interface VersionCall {
   readonly initialise?: string;
 }
 
-const timeoutMs = 20_000;
+/** On a busy machine a process may take half a minute to start. */
+const timeoutMs = 60_000;
 const known = new Map<string, Probe>();
 
 /**

@@ -104,7 +104,11 @@ export function runApart(
     // The child must not preload the loaders of its parent (a test runner's, a profiler's), which NODE_OPTIONS names.
     env: { ...process.env, NODE_OPTIONS: '' },
   });
-  if (child.error) return { ok: false, reason: `the process of the trial failed: ${child.error.message}` };
+  if (child.error) {
+    const late = (child.error as NodeJS.ErrnoException).code === 'ETIMEDOUT';
+    const what = late ? `did not answer within ${timeoutMs / 1000} s` : `failed: ${child.error.message}`;
+    return { ok: false, reason: `the process of the trial ${what}` };
+  }
   const line = child.stdout.split('\n').findLast((printed) => printed.startsWith('{'));
   if (child.status === 0 && line !== undefined) return { ok: true, line };
   if (child.status === 0) return { ok: false, reason: 'the process of the trial ended without an answer' };

@@ -12,6 +12,7 @@ import {
   probe,
   readAddress,
   readString,
+  runApart,
   setEnvironment,
   view,
 } from '../../../src/base/native/index.js';
@@ -156,6 +157,13 @@ describe('probe', () => {
     expect(probe(['libc.so.6'], ends)).toEqual({
       ok: false,
       reason: 'the process of the trial ended without an answer',
+    });
+  });
+
+  it('says of a process that does not answer how long it had', () => {
+    expect(runApart(new URL('data:text/javascript,for (;;);'), 1)).toEqual({
+      ok: false,
+      reason: 'the process of the trial did not answer within 0.001 s',
     });
   });
 
