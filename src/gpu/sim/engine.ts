@@ -331,7 +331,6 @@ export class Engine implements MachineServices {
 
   /** Nothing can run. Either the hosts will add something, or whoever waits now waits forever. */
   #idle(): void {
-    if (this.#idleTurns === 0) this.#idleSince = performance.now();
     const listens = this.#wakeHosts((host) => host.program.hearsOutside);
     if (this.#connected && this.#endOverdueWaits()) return;
     const blocked = this.hosts.anyPending && this.hosts.allBlocked(this.killed);
@@ -359,11 +358,16 @@ export class Engine implements MachineServices {
       this.#wakeHosts((host) => host.saw < this.#moves);
     if (!found) found = this.#waits.wakeFirst();
     if (this.#spinning.length === 0) return found;
-    // If they are all there is, they may be waiting for time to pass, or for others whose limits run out meanwhile.
-    this.#spunAlone = found ? 0 : this.#spunAlone + nanosecondsPerLook;
-    if (!found) this.#waits.now += nanosecondsPerLook;
-    if (this.#spunAlone % 1e6 === nanosecondsPerLook && this.hosts.allBlocked(this.killed))
-      if (this.#waits.expireWithin(this.#spunAlone / 1000)) this.timeLimits++;
+    if (this.#connected) {
+      this.#endOverdueWaits();
+      this.#idleTurns++;
+    } else {
+      // If they are all there is, they may be waiting for time to pass, or for others whose limits run out meanwhile.
+      this.#spunAlone = found ? 0 : this.#spunAlone + nanosecondsPerLook;
+      if (!found) this.#waits.now += nanosecondsPerLook;
+      if (this.#spunAlone % 1e6 === nanosecondsPerLook && this.hosts.allBlocked(this.killed))
+        if (this.#waits.expireWithin(this.#spunAlone / 1000)) this.timeLimits++;
+    }
     for (const thread of this.#spinning.splice(0)) this.schedule.add(thread);
     return true;
   }
@@ -544,12 +548,13 @@ export class Engine implements MachineServices {
 
   /**
    * A kernel that waits for something from outside has real time for it, since only that passes there. Its limit counts the time in which
-   * the machine has no work, also where others have had some in between.
+   * the machine has no work but to poll, also where others have had some in between.
    */
   #endOverdueWaits(): boolean {
     const now = performance.now();
-    const idle = now - this.#idleSince;
+    const idle = this.#idleTurns === 0 ? 0 : now - this.#idleSince;
     this.#idleSince = now;
+    this.#waits.now += Math.round(1e6 * idle);
     if (!this.#waits.pass(1000 * idle)) return false;
     this.timeLimits++;
     this.work();

@@ -186,12 +186,19 @@ describe('threads of hosts in a machine', () => {
     expect(await seen).toBe(7);
   });
 
-  it('let a wait for what is outside end, though another rank has work again and again', async () => {
+  it.each([
+    ['work again and again', false],
+    ['a loop that polls', true],
+  ])('let a wait for what is outside end, though another rank has %s', async (_, polls) => {
     const wait = kernel({ name: 'wait', params: { words: pointer('u32') } }, (g, { words }) => {
       g.awaitEpoch(words, 1, { order: 'acquire', scope: 'sys', limit: 100_000 });
     });
     const work = kernel({ name: 'work', params: { words: pointer('u32') } }, (g, { words }) => {
       g.store(words.at(1), 1);
+    });
+    const poll = kernel({ name: 'poll', params: { words: pointer('u32') } }, (g, { words }) => {
+      const end = g.clock() + g.u64(300_000_000);
+      while (g.load(words, { order: 'relaxed', scope: 'sys' }) === 0) if (g.clock() > end) break;
     });
     const { machine, ranks } = machineOf({ ranks: 2 });
     const [first, second] = ranks as [Rank, Rank];
@@ -204,14 +211,17 @@ describe('threads of hosts in a machine', () => {
     const waiting = first.stream.synchronize().then(() => {
       ended = true;
     });
+    if (polls) await launch(second, poll.ir(), { block: 1 }, { words: words[1]! });
     // Each pause is far shorter than the limit, and all of them together are far longer.
     for (let n = 0; n < 2000 && !ended; n++) {
-      await launch(second, work.ir(), { block: 1 }, { words: words[1]! });
-      await second.stream.synchronize();
+      if (!polls) await launch(second, work.ir(), { block: 1 }, { words: words[1]! });
+      if (!polls) await second.stream.synchronize();
       await new Promise((resolve) => setTimeout(resolve, 1));
     }
     expect(ended).toBe(true);
     await waiting;
+    // The loop looks at the clock, and time passes for it, too.
+    await second.stream.synchronize();
     end();
   });
 });
