@@ -454,6 +454,7 @@ export class World {
     const { origins, rank: number } = circle;
     const state = { ...this.#membership, circle: origins, number };
     const ranks = error.ranks.map((of) => rankOf(state, of)).filter((rank) => rank !== undefined);
+    ranks.sort((a, b) => a - b);
     return new RankLostError(ranks, error.operation, error.epoch, { cause: error.cause });
   }
 

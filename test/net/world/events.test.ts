@@ -109,6 +109,22 @@ test('a rank that is lost, by its number in the world, once', async () => {
   ]);
 });
 
+test('ranks that are lost at once, in ascending order, in whatever order they came', async () => {
+  const heard: WorldEvent[] = [];
+  await World.local({ ranks: 3, device: 'sim' }, async (world) => {
+    await ExpertParallel.create(world, layerOf(shape, { onLoss: 'mask' }));
+    if (world.rank === 0) world.onEvent((event) => heard.push(event));
+    for (const leave of [[1], [2, 1]]) {
+      await world.mask(leave).catch(() => {});
+      if (world.out) await world.rejoin();
+      else while (world.masked.length > 0) await world.admit();
+      await world.barrier();
+    }
+  });
+  const lost = heard.flatMap((event) => (event.kind === 'lost' ? [event.lost] : []));
+  expect(lost).toEqual([[1], [1, 2]]);
+});
+
 test('weights that move, and the placement behind that', async () => {
   const heard: WorldEvent[] = [];
   const now: Placement = { experts: 2, ranks: 2, places: [0, -1, 1, -1] };
