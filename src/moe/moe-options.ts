@@ -103,23 +103,11 @@ const { sms, waitMs, onLoss, waits, rounds } = parallelOptions;
 const layerOptions: Table<
   MoeLayerOptions & { readonly ranks: number; readonly nodes: number; readonly layers: number }
 > = {
-  ...{
-    buffers: true,
-    layers: true,
-    ranks: true,
-    nodes: true,
-    model: true,
-    maxTokens: true,
-    family: true,
-    placement: true,
-  },
-  ...{ alignment: true, capacity: true, experts: true, sharedExperts: true, router: true },
-  ...{
-    ...{ overlap: requireFlag, invariant: requireFlag },
-    gemm: oneOf(gemms),
-    rows: oneOf(['bf16', 'fp8']),
-    weights: oneOf(weightsTypes),
-  },
+  ...{ buffers: true, layers: true, ranks: true, nodes: true, model: true, maxTokens: true },
+  ...{ family: true, placement: true, alignment: true, capacity: true },
+  ...{ experts: true, sharedExperts: true, router: true },
+  ...{ overlap: requireFlag, invariant: requireFlag },
+  ...{ gemm: oneOf(gemms), rows: oneOf(['bf16', 'fp8']), weights: oneOf(weightsTypes) },
   ...{ sms, waitMs, onLoss, waits, rounds },
 };
 

@@ -1,10 +1,11 @@
 /** CUDA programs of several hosts: threads and processes meet in one simulated machine. */
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { Patience } from '../../../src/tools/program/patience.js';
+import { lineMarked, nvccPtx } from '../../gpu/sim/ptx/nvcc.js';
 import { cudaHeaders, cudaTool, hostCompiler, needing } from '../../needs.js';
 import { temporaryFolder } from '../../temporary.js';
 import { root, transpiled } from '../../tree.js';
@@ -49,10 +50,7 @@ describe('a CUDA program of several hosts', needing('nvcc'), () => {
       '-c',
       `${program} rank 1 ${fifo} ${ordered} & ${program} rank 0 ${fifo} ${ordered} && wait $!`,
     );
-  const lineOf = (mark: string): number =>
-    readFileSync(source, 'utf8')
-      .split('\n')
-      .findIndex((line) => line.endsWith(`// ${mark}`)) + 1;
+  const lineOf = (mark: string): number => lineMarked(source, mark);
 
   test.each([
     ['threads', () => checked(program, 'threads'), 'took 42, and reads 42\n'],
@@ -95,7 +93,7 @@ describe('a program of the driver', needing('nvcc', 'c++'), () => {
       kernel,
       'extern "C" __global__ void add(unsigned *at, unsigned more) { at[threadIdx.x] += more; }',
     );
-    execFileSync(cudaTool('nvcc')!, ['-ptx', '-arch=compute_90', '-lineinfo', kernel, '-o', ptx]);
+    nvccPtx(kernel, ptx);
     const from = ['-I', cudaHeaders()!, join(root, 'test/tools/program/driver.cpp'), '-o', program];
     execFileSync(hostCompiler()!, [...from, '-L', join(HEDDLE_CACHE, library!), '-l:libcuda.so.1']);
   }, 300_000);

@@ -4,15 +4,13 @@ import { once } from 'node:events';
 import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test, vi } from 'vitest';
+import { lineMarked } from '../../gpu/sim/ptx/nvcc.js';
 import { cudaTool, needing } from '../../needs.js';
 import { temporaryFolder } from '../../temporary.js';
 import { root, transpiled } from '../../tree.js';
 
 const source = join(root, 'test/tools/program/programs.cu');
-const lineOf = (mark: string): number =>
-  readFileSync(source, 'utf8')
-    .split('\n')
-    .findIndex((line) => line.endsWith(`// ${mark}`)) + 1;
+const lineOf = (mark: string): number => lineMarked(source, mark);
 
 describe('a CUDA program', needing('nvcc'), () => {
   const folder = temporaryFolder();

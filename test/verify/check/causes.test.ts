@@ -1,9 +1,7 @@
 /** Findings become causes: rules of GPUs, and changes that make them disappear, are tried. */
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { runCheck } from '../../../src/cli/check.js';
 import type { SimMachine } from '../../../src/gpu/sim/index.js';
 import { type PtxProgram, ptx } from '../../../src/lang/index.js';
@@ -16,28 +14,22 @@ import {
   mutate,
   WrongResult,
 } from '../../../src/verify/check/index.js';
-import { cudaTool, needing } from '../../needs.js';
+import { lineMarked, nvccPtx } from '../../gpu/sim/ptx/nvcc.js';
+import { needing } from '../../needs.js';
+import { temporaryFolder } from '../../temporary.js';
 import { root } from '../../tree.js';
 import { ringConfiguration, ringKernel } from './ring.js';
 
 const source = join(root, 'test/verify/check/causes.cu');
-const lineOf = (mark: string): number =>
-  readFileSync(source, 'utf8')
-    .split('\n')
-    .findIndex((line) => line.endsWith(`// ${mark}`)) + 1;
+const lineOf = (mark: string): number => lineMarked(source, mark);
 
 describe('causes of findings in PTX', needing('nvcc'), () => {
-  const folder = mkdtempSync(join(tmpdir(), 'heddle-causes-'));
+  const folder = temporaryFolder();
   let program: PtxProgram;
 
   beforeAll(() => {
-    const to = join(folder, 'causes.ptx');
-    const args = ['-ptx', '-arch=sm_90', '-lineinfo', source, '-o', to];
-    const { status, stderr } = spawnSync(cudaTool('nvcc')!, args, { encoding: 'utf8' });
-    expect(status, stderr).toBe(0);
-    program = ptx(readFileSync(to, 'utf8'), 'causes.ptx');
+    program = ptx(readFileSync(nvccPtx(source, join(folder, 'causes.ptx')), 'utf8'), 'causes.ptx');
   });
-  afterAll(() => rmSync(folder, { recursive: true }));
 
   /** Each rank has data that its stream wrote before, and a box to which the other writes. */
   function subjectOf(name: string, grid: number, first: number | null): CheckSubject {

@@ -283,14 +283,8 @@ export const ptxArithmetic = {
 
   // Small floats.
   halfOne,
-  halfTwo: (
-    type: HalfType,
-    op: HalfOperation,
-    a: number,
-    b: number,
-    c: number,
-    how: readonly HalfHow[] = [],
-  ): number => halfOne(type, op, a, b, c, how) | (halfOne(type, op, a >>> 16, b >>> 16, c >>> 16, how) << 16),
+  halfTwo: (...[type, op, a, b, c, how]: Parameters<typeof halfOne>): number =>
+    halfOne(type, op, a, b, c, how) | (halfOne(type, op, a >>> 16, b >>> 16, c >>> 16, how) << 16),
   doubleToF16: (x: number): number => f32ToF16(rounded(x, 'f16', 'rn')),
   doubleToBf16: (x: number): number => f32ToBf16(rounded(x, 'bf16', 'rn')),
   e4m3ToF16: (bits: number): number => f32ToF16(e4m3ToF32(bits)),

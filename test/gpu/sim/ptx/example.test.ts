@@ -1,5 +1,4 @@
 /** The example of docs/ptx.md: a CUDA kernel of one's own, its host, and what `heddle check` says of it. */
-import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
@@ -13,8 +12,9 @@ import {
   formatFinding,
   ptxSubject,
 } from '../../../../src/verify/check/index.js';
-import { cudaTool, needing } from '../../../needs.js';
+import { needing } from '../../../needs.js';
 import { temporaryFolder } from '../../../temporary.js';
+import { lineMarked, nvccPtx } from './nvcc.js';
 
 const root = new URL('../../../../', import.meta.url).pathname;
 
@@ -26,17 +26,8 @@ function subjectOf(file: string): CheckSubject {
 describe('the all-reduce of examples/ptx', () => {
   const folder = temporaryFolder();
 
-  function compile(name: string, ...options: readonly string[]): string {
-    const file = join(folder, `${name}${options.length}.ptx`);
-    const source = join(root, `examples/ptx/${name}.cu`);
-    const { status, stderr } = spawnSync(
-      cudaTool('nvcc')!,
-      ['-ptx', '-arch=sm_90a', '-lineinfo', ...options, source, '-o', file],
-      { encoding: 'utf8' },
-    );
-    expect(status, stderr).toBe(0);
-    return file;
-  }
+  const compile = (name: string, ...options: readonly string[]): string =>
+    nvccPtx(join(root, `examples/ptx/${name}.cu`), join(folder, `${name}${options.length}.ptx`), ...options);
 
   test('is clean, and each of its mutants is caught', needing('nvcc'), async () => {
     const report = await check([subjectOf(compile('all-reduce'))], { seeds: 8, mutants: true });
@@ -64,11 +55,10 @@ describe('the all-reduce of examples/ptx', () => {
       const program = ptx(readFileSync(file, 'utf8'), 'field.ptx');
       return { name: 'field', kernels: program.kernels, configurations: field(program) };
     };
-    const lines = readFileSync(join(root, 'examples/ptx/field.cu'), 'utf8').split('\n');
     const { causes } = await check([subject(compile('field'))], { seeds: 8 });
     expect(causes).toHaveLength(8);
     for (const [i, cause] of causes.entries()) {
-      const line = 1 + lines.findIndex((text) => text.endsWith(`// ${i + 1}`));
+      const line = lineMarked(join(root, 'examples/ptx/field.cu'), `${i + 1}`);
       expect(cause.rules).toEqual([]);
       // No fence or barrier stands in for a wait for copies.
       expect(cause.mend ?? formatCause(cause)).toContain(`field.cu:${line}:`);

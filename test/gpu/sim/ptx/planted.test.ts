@@ -1,13 +1,13 @@
 /** Mistakes planted in CUDA kernels, each found by the lines of the `.cu` that have its number, and each silent without it. */
-import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { formatFinding, SimMachine } from '../../../../src/gpu/sim/index.js';
 import { type PtxProgram, ptx } from '../../../../src/lang/index.js';
-import { cudaTool, needing } from '../../../needs.js';
+import { needing } from '../../../needs.js';
 import { temporaryFolder } from '../../../temporary.js';
+import { nvccPtx } from './nvcc.js';
 
 const source = fileURLToPath(new URL('planted.cu', import.meta.url));
 
@@ -16,14 +16,7 @@ describe('planted mistakes', needing('nvcc'), () => {
   let program: PtxProgram;
 
   beforeAll(() => {
-    const to = join(folder, 'planted.ptx');
-    const { status, stderr } = spawnSync(
-      cudaTool('nvcc')!,
-      ['-ptx', '-arch=sm_90', '-lineinfo', source, '-o', to],
-      { encoding: 'utf8' },
-    );
-    expect(status, stderr).toBe(0);
-    program = ptx(readFileSync(to, 'utf8'), 'planted.ptx');
+    program = ptx(readFileSync(nvccPtx(source, join(folder, 'planted.ptx')), 'utf8'), 'planted.ptx');
   });
 
   /** All that is found in some schedules. */
