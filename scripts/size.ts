@@ -14,9 +14,9 @@ interface Part {
 const ceilings = {
   base: 1_100,
   lang: 11_250,
-  gpu: 21_430,
+  gpu: 21_420,
   net: 11_260,
-  moe: 19_550,
+  moe: 19_530,
   verify: 7_060,
   tools: 10_090,
   cli: 2_950,
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_750 },
+  { name: 'src', files: sources('src'), ceiling: 84_730 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_140 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_120 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 30_200 },
