@@ -43,8 +43,8 @@ export class FindingLog {
   }
 }
 
-/** Two findings with one key are the same mistake, met again. */
-export function findingKey(finding: FindingContent): string {
+/** Two findings with one key are the same mistake, met again. Wrong values differ from schedule to schedule. */
+export function findingKey(finding: FindingContent & { readonly configuration?: string }): string {
   switch (finding.kind) {
     case 'race':
       return `race ${finding.buffer} ${[finding.first.where, finding.second.where].sort().join(' ')}`;
@@ -60,7 +60,7 @@ export function findingKey(finding: FindingContent): string {
       return `stuck ${[...new Set(finding.waiting.map((wait) => wait.where))].sort().join(' ')}`;
     case 'wrong-result':
     case 'failure':
-      return `${finding.kind} ${finding.message}`;
+      return `${finding.kind} ${finding.configuration ?? ''} ${finding.message.replace(/-?\d[\d.e+-]*/g, '#')}`;
   }
 }
 

@@ -39,19 +39,15 @@ const reasons: Readonly<Record<Assumption, string>> = {
   vectors: 'an aligned vector is read and written at once; to PTX its parts are accesses of their own',
 };
 
-const shownMore = 12;
-
 /** A cause as text: its first finding, how many more it explains and where, and what was tried. */
 export function formatCause({ findings, rules, mend, tried }: Cause): string {
   const [first, ...more] = findings;
   const count = findings.length === 1 ? 'it disappears' : `all ${findings.length} findings disappear`;
   const proof = `in ${tried} schedules`;
-  const lines = [...new Set(more.map(shortOf))];
   return [
     `${rules.length > 0 ? 'By the letter: ' : ''}${formatFinding(first!)}`,
     ...(more.length === 0 ? [] : [`  explains ${more.length} more:`]),
-    ...lines.slice(0, shownMore).map((line) => `    ${line}`),
-    ...(lines.length > shownMore ? [`    and ${lines.length - shownMore} others`] : []),
+    ...[...new Set(more.map(shortOf))].map((line) => `    ${line}`),
     ...rules.map((rule) => `  GPUs order it (${rule}): ${reasons[rule]}.`),
     ...(rules.length === 0 ? [] : [`  tried: with --assume ${rules.join(',')} ${count}, ${proof}`]),
     ...(mend === null ? [] : [`  tried: with ${mend} ${count}, ${proof}`]),
@@ -120,14 +116,14 @@ class Trials {
       cause: Omit<Cause, 'findings' | 'tried'>,
       comesBack: ReadonlyMap<string, Finding>,
     ): void => {
-      const gone = left.filter((finding) => !comesBack.has(keyOf(finding)));
+      const gone = left.filter((finding) => !comesBack.has(findingKey(finding)));
       if (gone.length === 0) return;
       causes.push({ ...cause, findings: gone, tried: this.#seeds.length });
       left = left.filter((finding) => !gone.includes(finding));
     };
     const open = assumptions.filter((rule) => !this.#assumed.includes(rule));
     const withAll = open.length === 0 ? null : await this.#run([...this.#assumed, ...open], []);
-    if (withAll !== null && left.some((finding) => !withAll.has(keyOf(finding)))) {
+    if (withAll !== null && left.some((finding) => !withAll.has(findingKey(finding)))) {
       for (const rule of open)
         explain({ rules: [rule], mend: null }, await this.#run([...this.#assumed, rule], []));
       explain({ rules: open, mend: null }, withAll);
@@ -145,8 +141,8 @@ class Trials {
           );
         }
     }
-    const others = new Map<string, Finding[]>();
-    for (const finding of left) getOrMake(others, likeOf(finding, left), () => []).push(finding);
+    const others = new Map<Finding, Finding[]>();
+    for (const finding of left) getOrMake(others, explaining(finding, left), () => []).push(finding);
     return [
       ...causes,
       ...[...others.values()].map((alike): Cause => ({ findings: alike, rules: [], mend: null, tried: 0 })),
@@ -165,7 +161,7 @@ class Trials {
     left: readonly Finding[],
     explain: (words: string, comesBack: ReadonlyMap<string, Finding>) => void,
   ): Promise<void> {
-    const known = new Set(all.map(keyOf));
+    const known = new Set(all.map(findingKey));
     for (const trial of trialsOf(mend)) {
       const together = [trial];
       for (;;) {
@@ -174,8 +170,9 @@ class Trials {
         const back = await this.#run(assumptions, together, wheres);
         if (wheres.length < together.length || wheres.includes(null)) return;
         const isWorse = [...back.keys()].some((key) => !known.has(key) && !key.startsWith('race'));
-        const stays = back.get(keyOf(finding));
-        const helps = together.length === 1 ? left.some((one) => !back.has(keyOf(one))) : stays === undefined;
+        const stays = back.get(findingKey(finding));
+        const helps =
+          together.length === 1 ? left.some((one) => !back.has(findingKey(one))) : stays === undefined;
         if (helps && !isWorse) {
           explain(together.map((one, i) => sayMend(one.mend, wheres[i]!)).join(' and '), back);
           return;
@@ -209,28 +206,25 @@ class Trials {
         ...{ seed, schedule: scheduleOf(seed), assume, substitute, hostLines: true, stepLimit: 2_000_000 },
       });
       this.#steps += machine.statistics.steps;
-      for (const finding of findings) if (!found.has(keyOf(finding))) found.set(keyOf(finding), finding);
+      for (const finding of findings)
+        if (!found.has(findingKey(finding))) found.set(findingKey(finding), finding);
     }
     return found;
   }
 }
 
-/** Wrong values differ from schedule to schedule. */
-const keyOf = (finding: Finding): string =>
-  finding.kind === 'wrong-result' || finding.kind === 'failure'
-    ? findingKey(finding).replace(/\d+/g, '#')
-    : findingKey(finding);
-
-/** What nothing explains is one cause where it differs in numbers alone, or where a load found nothing that raced with a store. */
-function likeOf(finding: Finding, all: readonly Finding[]): string {
+/** The finding that explains another which no mend did: a race that of a load which found nothing there, and any a wrong result. */
+function explaining(finding: Finding, all: readonly Finding[]): Finding {
+  const isWrong = (one: Finding): boolean => one.kind === 'wrong-result';
+  if (isWrong(finding)) return all.find((one) => !isWrong(one)) ?? finding;
+  const { buffer, access } = finding.kind === 'uninitialised-read' ? finding : {};
   const race = all.find(
     (one) =>
-      finding.kind === 'uninitialised-read' &&
       one.kind === 'race' &&
-      one.buffer === finding.buffer &&
-      [one.first.where, one.second.where].includes(finding.access.where),
+      one.buffer === buffer &&
+      [one.first.where, one.second.where].includes(access!.where),
   );
-  return keyOf(race ?? finding);
+  return race ?? finding;
 }
 
 function mendsOf(finding: Finding): readonly Mend[] {

@@ -20,7 +20,7 @@ type RunOptions = Pick<
 /** The functions that hear what one schedule does. */
 export type Hearing = Pick<MachineOptions, 'print' | 'watch'>;
 
-/** Runs a configuration once. An error that it throws becomes a finding if the machine has none. */
+/** Runs a configuration once. An error that it throws becomes a finding if the machine has none; a wrong result also beside races, which may be so by the letter alone. */
 export async function runOnce(configuration: CheckConfiguration, options: RunOptions) {
   const machine = SimMachine.create({
     ...options,
@@ -44,7 +44,9 @@ export async function runOnce(configuration: CheckConfiguration, options: RunOpt
     };
   }
   const { findings } = machine;
-  return { findings: thrown !== null && findings.length === 0 ? [thrown] : findings, machine };
+  const tells =
+    thrown?.kind === 'wrong-result' ? findings.every(({ kind }) => kind === 'race') : findings.length === 0;
+  return { findings: thrown !== null && tells ? [...findings, thrown] : findings, machine };
 }
 
 /** Turns of the event loop in which the machine may stand still, of one run. Each lasts a millisecond at least. */
