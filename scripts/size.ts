@@ -17,7 +17,7 @@ const ceilings = {
   gpu: 21_420,
   net: 11_260,
   moe: 19_530,
-  verify: 7_060,
+  verify: 7_050,
   tools: 10_090,
   cli: 2_950,
 };
@@ -37,7 +37,7 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 84_730 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_120 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_130 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 30_200 },
