@@ -80,17 +80,23 @@ export class SimBuffer implements BufferInfo {
 
   /** From now on a read of these bytes before a write is a finding. */
   poison(offset: number, bytes: number): void {
-    if (this.initialised === null) {
-      this.initialised = new Uint8Array(this.u8.length).fill(1);
-      this.#written = new Int32Array(this.initialised.buffer);
+    const end = offset + bytes;
+    if (this.initialised !== null) {
+      this.initialised.fill(0, offset, end);
+      return;
     }
-    this.initialised.fill(0, offset, offset + bytes);
+    // Zeros that nobody has touched cost no memory.
+    this.initialised = new Uint8Array(this.u8.length).fill(1, 0, offset).fill(1, end);
+    this.#written = new Int32Array(this.initialised.buffer);
   }
 
   markInitialised(offset: number, bytes: number): void {
     const map = this.initialised;
     if (map === null) return;
-    if (bytes > 16) map.fill(1, offset, offset + bytes);
+    if (bytes === this.bytes) {
+      this.initialised = null;
+      this.#written = noWords;
+    } else if (bytes > 16) map.fill(1, offset, offset + bytes);
     else if (((offset | bytes) & 3) === 0)
       for (let i = offset >>> 2; i < (offset + bytes) >>> 2; i++) this.#written[i] = 0x01010101;
     else for (let i = offset; i < offset + bytes; i++) map[i] = 1;

@@ -80,3 +80,16 @@ test.each([0, 16])(
     session.close();
   },
 );
+
+test('memory costs what is written of it, and half as much for what a check knows of it', async () => {
+  const device = SimMachine.create({ ranks: 1, mode: 'checked' }).device(0);
+  const bytes = 2 ** 28;
+  const before = process.memoryUsage.rss();
+  const costs = (): number => (process.memoryUsage.rss() - before) / bytes;
+  const { address } = device.allocate(bytes, 'large');
+  expect(costs()).toBeLessThan(0.2);
+  const stream = device.createStream();
+  stream.fill(address, bytes, 1);
+  await stream.synchronize();
+  expect(costs()).toBeLessThan(1.7);
+});

@@ -1,8 +1,8 @@
 /**
  * The detector's memory of each byte: the accesses that a later one could still race with.
  *
- * Nearly all bytes are moved by whole, aligned 16-byte accesses, ordered with one another: one record of a last write
- * and a last read stands for 16 bytes. A page whose accesses are smaller is divided into finer records. A record
+ * Nearly all bytes are moved by whole, aligned accesses of 16 bytes and more, ordered with one another: one record of a last write
+ * and a last read stands for as many. A page whose accesses are smaller is divided into finer records. A record
  * becomes a `Cell` where one write and one read do not say enough: readers that are not ordered among themselves,
  * atomics, races.
  *
@@ -82,8 +82,8 @@ const readerLanes = 7;
 
 class Page {
   /** Records cover 1 << shift bytes. */
-  shift = 4;
-  words = new Int32Array((pageBytes >> 4) * stride);
+  shift = pageBits;
+  words = new Int32Array(stride);
   cells: Cell[] | null = null;
 
   /** Divides the records so that [from, to) begins and ends between two. */
