@@ -35,7 +35,8 @@ const reasons: Readonly<Record<Assumption, string>> = {
     'a wait for an mbarrier sees what any block of its cluster did; to PTX it sees its own block’s where it says no scope',
   places:
     'who has seen an atomic’s value stores behind it; to PTX an ordinary store has no place in that order',
-  volatile: 'a thread goes on only once it has a volatile load’s value; to PTX that load acquires nothing',
+  volatile:
+    'a thread goes on only once it has a volatile load’s value, and loads so behind what its block has seen; to PTX that load acquires nothing',
   vectors: 'an aligned vector is read and written at once; to PTX its parts are accesses of their own',
 };
 

@@ -69,6 +69,7 @@ describe('causes of findings in PTX', needing('nvcc'), () => {
     ['boundary', 'launches', 1, null, 'a launch begins and ends with a fence'],
     ['fenced', 'barriers', 1, null, 'behind a barrier, before the stores of all its threads'],
     ['counter', 'places', 3, null, 'who has seen an atomic’s value stores behind it'],
+    ['guide', 'volatile', 3, 3, 'loads so behind what its block has seen'],
     ['packet', 'vectors', 1, 100, 'the two halves of this v2 came apart'],
     ['waits', 'volatile', 1, null, 'to PTX that load acquires nothing'],
   ] as const)('%s is by the letter alone: %s', async (name, rule, grid, first, words) => {

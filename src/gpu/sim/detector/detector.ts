@@ -5,7 +5,7 @@ import type { AccessForm, FenceOrder, Order, Scope, Space, Span } from '../../..
  * What GPUs order today though PTX's memory model does not. `launches`: a launch begins and ends with a fence of all GPUs.
  * `barriers`: what a thread has fenced comes, behind a barrier, before the stores of all its threads.
  * `places`: who has seen an atomic's value stores behind it, ordinary stores too.
- * `volatile`: a thread that has seen a volatile load's value goes on behind it. `vectors`: an atomic access of a vector is one access.
+ * `volatile`: a thread that has seen a volatile load's value goes on behind it, and such a load comes behind what its block has seen. `vectors`: an atomic access of a vector is one access.
  */
 export const assumptions = ['launches', 'barriers', 'clusters', 'places', 'volatile', 'vectors'] as const;
 export type Assumption = (typeof assumptions)[number];

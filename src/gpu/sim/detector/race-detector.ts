@@ -100,6 +100,7 @@ export class Detector {
   readonly #launchesFence: boolean;
   readonly #barriersCarry: boolean;
   readonly #placesOrder: boolean;
+  readonly #volatileGoesOn: boolean;
   /** Where launches end with a fence: loads that were over when a thread of the rank, which has ended, saw a write behind them. */
   readonly #readsOver = new Map<number, Clock>();
 
@@ -108,6 +109,7 @@ export class Detector {
     this.#launchesFence = assume.includes('launches');
     this.#barriersCarry = assume.includes('barriers');
     this.#placesOrder = assume.includes('places');
+    this.#volatileGoesOn = assume.includes('volatile');
     this.#reports = new RaceReports(options, this.#observations);
     this.#stale = new StaleReads(options, this.#observations);
   }
@@ -460,6 +462,7 @@ export class Detector {
 
   #meet(threads: readonly Actor[], are: 'block' | 'warps' | 'lanes'): void {
     if (this.#barriersCarry) sync.shareFences(threads);
+    if (this.#volatileGoesOn) sync.shareReads(threads);
     meet(threads, are);
   }
 

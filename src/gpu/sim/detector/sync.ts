@@ -232,6 +232,22 @@ export function shareFences(threads: readonly Actor[]): void {
   }
 }
 
+/** The place of what was read before a barrier. */
+const beforeBarrier = {};
+
+/** Threads meet where volatile loads come behind what their block has seen: what any has read relaxed, each has. */
+export function shareReads(threads: readonly Actor[]): void {
+  const pending = threads.flatMap(({ sync }) => [...(sync?.pending.values() ?? [])]);
+  const shared = reaches.map((reach) => pending.flatMap((clocks) => clocks[reach]!));
+  if (shared.every((clocks) => clocks.length === 0)) return;
+  const joined = shared.map((clocks) => (clocks.length === 0 ? [] : [Clock.joinAll(clocks)]));
+  for (const thread of threads)
+    thread.ensureSync().pending.set(
+      beforeBarrier,
+      joined.map((clocks) => [...clocks]),
+    );
+}
+
 /** The moment of nobody in particular, at which all that was released that these have. */
 function joined(heads: readonly ReleaseHead[]): ReleaseHead {
   const [{ by, scope }] = heads as [ReleaseHead];

@@ -5,6 +5,9 @@ import type { Assumption } from '../detector/detector.js';
 /** A part that no compiler writes: an atomic access of a vector is one access. */
 export const whole = 'whole';
 
+/** Another: a load comes behind all that its block has seen. */
+export const behind = 'behind';
+
 /** Each kernel once, for compiled kernels are kept: by what is assumed. */
 const known = new Map<string, WeakMap<PtxKernel, PtxKernel>>();
 
@@ -21,7 +24,7 @@ export function assuming(kernel: PtxKernel, assume: readonly Assumption[]): PtxK
       return { ...one, parts: [...one.parts.filter((part) => part !== 'cta'), 'cluster'] };
     if (name !== 'ld' && name !== 'st') return one;
     const parts = one.parts.flatMap((part) => {
-      if (waits && name === 'ld' && part === 'volatile') return ['acquire', 'sys'];
+      if (waits && name === 'ld' && part === 'volatile') return ['acquire', 'sys', behind];
       return vectors && /^v\d$/.test(part) ? [part, whole] : [part];
     });
     return { ...one, parts };

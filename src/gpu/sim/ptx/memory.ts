@@ -5,7 +5,7 @@ import { pause } from '../compiled.js';
 import type { FenceKind } from '../detector/detector.js';
 import { unsigned } from '../text.js';
 import { genericOf, inCluster, mostShared, windows } from './addresses.js';
-import { whole } from './assume.js';
+import { behind, whole } from './assume.js';
 import { type Instruction, narrowed, type Pair } from './code.js';
 import { isIntegerOperation, ofLongs, ofWords } from './integers.js';
 
@@ -140,6 +140,7 @@ function load(x: Instruction): void {
   const space = spaceOf(x);
   const count = width(x);
   const isWhole = x.has(whole);
+  if (x.has(behind) && x.checked) x.code.line("t.fence('acquire', 'sys');");
   const incoherent = x.has('nc') || x.name === 'ldu';
   x.ignore(hints);
   const type = x.type();
