@@ -14,7 +14,7 @@ interface Part {
 const ceilings = {
   base: 1_100,
   lang: 11_250,
-  gpu: 21_430,
+  gpu: 21_450,
   net: 11_260,
   moe: 19_530,
   verify: 7_050,
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_740 },
+  { name: 'src', files: sources('src'), ceiling: 84_760 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_140 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 30_220 },
+  ...{ name: 'docs and README', ceiling: 30_240 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
