@@ -53,19 +53,29 @@ const startProduct = (kit: HopperKit) =>
     },
   );
 
-/** Adds products to sums, from one of these on, times the scales of the stage: of the thread's two rows, of a half of the sums and of the other. */
+/** Whether the other half of the sums has scales of its own. */
+const hasTwo = (kit: HopperKit): boolean => kit.u.GATED || kit.of.products === 2;
+
+/** The products of a stage's scales: of the thread's two rows with those of a half of the sums, and of the other. */
+const findFactors = (kit: HopperKit) =>
+  device(
+    { params: { scales: registers('f32'), by: registers('f32') }, using: { TWO: hasTwo(kit) } },
+    (g, { scales, by }, u) => {
+      for (const i of g.unroll(4)) by[i] = scales[i % 2]! * scales[u.TWO && i >= 2 ? 3 : 2]!;
+    },
+  );
+
+/** Adds products to sums, from one of these on, times the stage's factors. */
 const addScaled = (kit: HopperKit) =>
   device(
     {
       params: {
-        ...{ products: registers('f32'), scales: registers('f32') },
+        ...{ products: registers('f32'), by: registers('f32') },
         ...{ sums: registers('f32'), from: 'u32' },
       },
-      using: { ...kit.u, TWO: kit.u.GATED || kit.of.products === 2 },
+      using: { TWO: hasTwo(kit) },
     },
-    (g, { products, scales, sums, from }, u) => {
-      const by = g.registers('f32', 4);
-      for (const i of g.unroll(4)) by[i] = scales[i % 2]! * scales[u.TWO && i >= 2 ? 3 : 2]!;
+    (g, { products, by, sums, from }, u) => {
       for (const i of g.unroll(products.length)) {
         const lower = i % 4 < 2 ? 0 : 1;
         if (u.TWO && from + i >= sums.length / 2)
@@ -80,7 +90,7 @@ const loadScales = (kit: HopperKit) =>
   device(
     {
       params: { scales: scalesOf, base: 'u32', i: 'u32', now: registers('f32') },
-      using: { TWO: kit.u.GATED || kit.of.products === 2 },
+      using: { TWO: hasTwo(kit) },
     },
     (g, { scales: { rows, weights, at }, base, i, now }, u) => {
       now[0] = g.load(rows.at(at.upper).at(base).at(i));
@@ -114,7 +124,7 @@ const multiplyNarrow = (kit: HopperKit) =>
       params: scaledParams(kit),
       using: {
         ...{ ...kit.u, IN_A_ROW: inARow(kit.stepsOfPart), loadScales: loadScales(kit) },
-        ...{ startProduct: startProduct(kit), addScaled: addScaled(kit) },
+        ...{ startProduct: startProduct(kit), findFactors: findFactors(kit), addScaled: addScaled(kit) },
       },
     },
     (g, { ring, part, scales, sums }, u) => {
@@ -136,7 +146,9 @@ const multiplyNarrow = (kit: HopperKit) =>
             if (i < u.IN_A_ROW) g.wgmma.wait(1);
             else g.wgmma.wait(0);
             if (g.laneId === 0) u.release({ gates: ring.gates, step: turn - 1 });
-            u.addScaled({ products: i % 2 === 0 ? odd : even, scales: before, sums, from: 0 });
+            const by = g.registers('f32', 4);
+            u.findFactors({ scales: before, by });
+            u.addScaled({ products: i % 2 === 0 ? odd : even, by, sums, from: 0 });
           }
         }
       }
@@ -145,17 +157,18 @@ const multiplyNarrow = (kit: HopperKit) =>
 
 /**
  * A stage's sums are two products, one after the other in the same registers: rows are brought once for twice as many weights. While
- * one warp group scales, the other has the tensor cores. Scales are loaded a stage ahead, so that no product waits for them.
+ * one warp group scales, the other has the tensor cores. Scales are loaded a stage ahead, so that no product waits for them. In the first GEMM the wait
+ * for a stage lies beside the product before, too; the second is slower so (docs/results/2026-11-27-h200-clusters.md).
  */
 const multiplyWide = (kit: HopperKit) =>
   device(
     {
       params: scaledParams(kit),
       using: {
-        ...{ ...kit.u, LAST: kit.stepsOfPart - 1, loadScales: loadScales(kit) },
+        ...{ ...kit.u, BESIDE: kit.u.GATED, LAST: kit.stepsOfPart - 1, loadScales: loadScales(kit) },
         // Where all units begin at the ring's first stage, their turns are multiples of its stages, and the compiler knows each stage's place.
         ...{ IN_A_ROW: kit.stepsOfPart % kit.of.stages === 0 ? kit.of.stages : 1 },
-        ...{ startProduct: startProduct(kit), addScaled: addScaled(kit) },
+        ...{ startProduct: startProduct(kit), findFactors: findFactors(kit), addScaled: addScaled(kit) },
       },
     },
     (g, { ring, part, scales, sums }, u) => {
@@ -164,20 +177,26 @@ const multiplyWide = (kit: HopperKit) =>
       const next = g.registers('f32', 4);
       const begin = (part.turn / u.IN_A_ROW) * u.IN_A_ROW;
       u.loadScales({ scales, base: 0, i: 0, now: next });
+      if (u.BESIDE) u.wait({ gates: ring.gates, step: begin });
       for (let base = g.u32(0); base < u.STEPS; base += u.IN_A_ROW) {
         for (const i of g.unroll(u.IN_A_ROW)) {
           const now = g.registers('f32', 4);
+          const by = g.registers('f32', 4);
           for (const s of g.unroll(4)) now[s] = next[s]!;
           const turn = begin + base + i;
-          const stage = u.wait({ gates: ring.gates, step: turn });
+          const stage = turn % u.stages;
+          if (!u.BESIDE) u.wait({ gates: ring.gates, step: turn });
           for (const half of g.unroll(2)) {
             g.wgmma.hold(sums);
             u.startProduct({ ring, part, stage, product: half, products });
-            if (half === 0)
+            if (half === 0) {
+              if (u.BESIDE) u.findFactors({ scales: now, by });
               u.loadScales({ scales, base: g.min(base + i + 1, g.u32(u.LAST)), i: 0, now: next });
+            } else if (u.BESIDE && base + i < u.LAST) u.wait({ gates: ring.gates, step: turn + 1 });
             g.wgmma.wait(0);
             if (half === 1 && g.laneId === 0) u.release({ gates: ring.gates, step: turn });
-            u.addScaled({ products, scales: now, sums, from: half * products.length });
+            if (!u.BESIDE) u.findFactors({ scales: now, by });
+            u.addScaled({ products, by, sums, from: half * products.length });
           }
         }
       }
