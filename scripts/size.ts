@@ -16,7 +16,7 @@ const ceilings = {
   lang: 11_250,
   gpu: 21_450,
   net: 11_260,
-  moe: 19_530,
+  moe: 19_550,
   verify: 7_050,
   tools: 10_090,
   cli: 2_950,
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_760 },
+  { name: 'src', files: sources('src'), ceiling: 84_780 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_140 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 30_010 },
+  ...{ name: 'docs and README', ceiling: 30_050 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
