@@ -188,6 +188,9 @@ export function writtenBy(stmt: Stmt): readonly Variable[] {
   return stmt.kind === 'effect' ? changedBy(stmt.effect) : [];
 }
 
+/** Whether a warp group starts a product (wgmma), whose registers are nobody's until a wait. */
+export const isProduct = ({ op }: Effect): boolean => op === 'wgmma.multiply' || op === 'wgmma.multiplyHeld';
+
 export const changedBy = (effect: Effect): readonly Variable[] =>
   operands(effect).flatMap((operand) => (operand.kind === 'array' ? [operand.array] : []));
 

@@ -71,9 +71,9 @@ export class Products {
   /** Groups up to this one are complete. */
   #awaited = -1;
   /** In which group each array was last added to. */
-  readonly #lastGroup = new Map<Float32Array, number>();
+  readonly #lastGroup = new Map<Float32Array | Int32Array, number>();
   /** Arrays that the thread has used since its last fence. */
-  readonly #used = new Set<Float32Array>();
+  readonly #used = new Set<Float32Array | Int32Array>();
   /** Where it started the last one. */
   #site: number | null = null;
 
@@ -99,7 +99,7 @@ export class Products {
     this.#machine.detector!.copiesAwaited(id, 'wgmma', done, true, block.firstThread + 32 * this.#warp);
   }
 
-  touch(sums: Float32Array, site: number): void {
+  touch(sums: Float32Array | Int32Array, site: number): void {
     this.#used.add(sums);
     if ((this.#lastGroup.get(sums) ?? -1) <= this.#awaited) return;
     this.#misuse(
@@ -108,15 +108,18 @@ export class Products {
     );
   }
 
-  takePart({ sums, site }: Factors): void {
+  takePart({ sums, a, atOnce, site }: Factors): void {
     this.#site = site;
-    if (this.#used.has(sums)) {
+    const held = isFactor(a) || atOnce ? null : a;
+    if (this.#used.has(sums) || (held !== null && this.#used.has(held))) {
       this.#misuse(
         site,
         'this thread has used the sums, and no g.wgmma.fence() stands between that and this product, which may then read or write them before',
       );
       this.#used.delete(sums);
+      if (held !== null) this.#used.delete(held);
     }
+    if (held !== null) this.#lastGroup.set(held, this.#group);
     this.#lastGroup.set(sums, this.#group);
   }
 
@@ -286,11 +289,11 @@ function multiplyIntegers(lanes: readonly Factors[]): void {
   }
 }
 
-/** Word i of a lane is of the row that its number says, or of the eighth behind that, and of the first or the second half of 32 bytes. */
+/** Word i of a lane, of each 32 bytes four, is of the row that its number says, or of the eighth behind that, and of the first or the second half. */
 function readRegisters(lanes: readonly Factors[], type: ElementType, depth: number): void {
   const each = 4 / elementTypes[type].bytes;
   for (const [lane, { a }] of lanes.entries())
-    for (let i = 0; i < 4; i++) {
+    for (let i = 0; i < (a as Int32Array).length; i++) {
       const [row, word] = [(lane >> 2) + 8 * (i & 1), (lane & 3) + 4 * (i >> 1)];
       readWord((a as Int32Array)[i]!, type, aWords, row * depth + each * word, 1);
     }

@@ -229,7 +229,7 @@ export class Thread extends Task {
   /** The value that an atomic load has read in checked mode, at the offset that it has within 16 bytes. */
   readonly seen: SimBuffer;
   readonly #copies: { [E in CopyEngine]?: Copies } = {};
-  readonly #sums: Float32Array[] = [];
+  readonly #sums: (Float32Array | Int32Array)[] = [];
   #products: Products | null = null;
   /** Where its store is about to come before others, and what they left there. */
   overtaken: { buffer: SimBuffer; offset: number; bytes: number; words: readonly number[] } | null = null;
@@ -900,9 +900,9 @@ export class Thread extends Task {
 
   // Products of tiles.
 
-  /** Registers to which products are added: so many, all zeros at first, in the n-th array of its kind. */
-  sums(n: number, length: number): Float32Array {
-    this.#sums[n] ??= new Float32Array(length);
+  /** Registers that products take whole, sums or words of a factor: so many, all zeros at first, in the n-th array of its kind. */
+  sums(n: number, length: number, areWords = false): Float32Array | Int32Array {
+    this.#sums[n] ??= areWords ? new Int32Array(length) : new Float32Array(length);
     return this.#sums[n];
   }
 
@@ -920,6 +920,22 @@ export class Thread extends Task {
     this.bring({
       ...{ sums, a: { ...a, ...form }, b: { ...b, ...form }, begin, columns },
       ...{ type: isE4m3 ? 'e4m3' : 'bf16', bytes: swizzle, sign: 1, atOnce: false, site },
+    });
+  }
+
+  bringHeldProduct(
+    sums: Float32Array,
+    a: Int32Array,
+    b: ByteAt,
+    begin: boolean,
+    columns: number,
+    swizzle: Tile['swizzle'],
+    site: number,
+  ): void {
+    const form = { swizzle, turned: false, leading: 0, stride: 8 * swizzle };
+    this.bring({
+      ...{ sums, a, b: { ...b, ...form }, begin, columns },
+      ...{ type: 'bf16', bytes: swizzle, sign: 1, atOnce: false, site },
     });
   }
 

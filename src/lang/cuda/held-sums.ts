@@ -6,7 +6,7 @@
  * It is read off the text: a fence is for the products up to the next commit; a wait finishes the groups that stand before it.
  */
 import type { Stmt } from '../ir.js';
-import { changedBy, walkStatements } from '../walk.js';
+import { changedBy, isProduct, walkStatements } from '../walk.js';
 
 /** Ids of register arrays. */
 type Sums = ReadonlySet<number>;
@@ -22,7 +22,7 @@ export function heldSums(statements: readonly Stmt[]): ReadonlyMap<object, Sums>
   walkStatements(statements, (stmt) => {
     if (stmt.kind !== 'effect') return;
     const { effect } = stmt;
-    if (effect.op === 'wgmma.multiply') for (const { id } of changedBy(effect)) all.add(id);
+    if (isProduct(effect)) for (const { id } of changedBy(effect)) all.add(id);
   });
   walkStatements(statements, (stmt) => {
     if (stmt.kind !== 'effect') return;
@@ -31,7 +31,7 @@ export function heldSums(statements: readonly Stmt[]): ReadonlyMap<object, Sums>
       fences.push(effect);
       // Where no product follows in the text.
       held.set(effect, others());
-    } else if (effect.op === 'wgmma.multiply') {
+    } else if (isProduct(effect)) {
       for (const { id } of changedBy(effect)) open.add(id);
     } else if (effect.op === 'wgmma.commit') {
       for (const fence of fences) if (open.size > 0) held.set(fence, open);

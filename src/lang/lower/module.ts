@@ -15,6 +15,7 @@ import {
   changedBy,
   expressionsOf,
   isLeftEarly,
+  isProduct,
   someStatement,
   walkExpression,
   walkStatements,
@@ -221,7 +222,7 @@ export function findEarlyUses(
   for (const stmt of statements) {
     if (busy.size > 0) for (const sums of usedBy(stmt)) if (busy.has(sums)) found(stmt.span, sums);
     if (stmt.kind === 'effect') {
-      if (stmt.effect.op === 'wgmma.multiply') for (const sums of changedBy(stmt.effect)) busy.add(sums);
+      if (isProduct(stmt.effect)) for (const sums of changedBy(stmt.effect)) busy.add(sums);
       // A wait that leaves groups pending may be for these or for others.
       if (stmt.effect.op === 'wgmma.wait') busy.clear();
     } else if (stmt.kind === 'block' && !isLeftEarly(stmt)) findEarlyUses(stmt.body, found, busy);
@@ -245,6 +246,6 @@ function usedBy(stmt: Stmt): Variable[] {
     if (expr.kind === 'register') used.push(expr.array);
   };
   for (const expr of expressionsOf(stmt)) walkExpression(expr, look);
-  if (stmt.kind === 'effect' && stmt.effect.op !== 'wgmma.multiply') used.push(...changedBy(stmt.effect));
+  if (stmt.kind === 'effect' && !isProduct(stmt.effect)) used.push(...changedBy(stmt.effect));
   return used;
 }

@@ -94,6 +94,26 @@ export const pure = {
     compute: (a: u32): u32 => 32 - Math.clz32(a & -a),
     cuda: 'DEVICE u32 ffs(u32 a) { return u32(__ffs(i32(a))); }',
   }),
+  /**
+   * Four of the eight bytes of two words, the first word's before the other's: nibble i of the last operand says which is byte i, and 8 more says
+   * that byte i is eight times that byte's highest bit.
+   */
+  permute: of('u32', {
+    compute(a: u32, b: u32, selection: u32): u32 {
+      let result = 0;
+      for (let i = 0; i < 4; i++) {
+        const nibble = (selection >>> (4 * i)) & 15;
+        const byte = ((nibble & 4 ? b : a) >>> (8 * (nibble & 3))) & 255;
+        result |= (nibble & 8 ? (byte & 128 ? 255 : 0) : byte) << (8 * i);
+      }
+      return result;
+    },
+    cuda: `DEVICE u32 permute(u32 a, u32 b, u32 selection) {
+  u32 result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(selection));
+  return result;
+}`,
+  }),
   /** Multiplies the two bf16 of one word by those of another; each product is rounded to the nearest bf16, or else the even one. */
   multiplyPairs: of('u32', {
     compute: (a: u32, b: u32): u32 => fusedPairs(a, b, 0x80008000),

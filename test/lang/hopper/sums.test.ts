@@ -13,6 +13,7 @@ function errorsOf(body: string): string[] {
     const a = g.shared(Tile);
     const sums = g.registers('f32', 32);
     const others = g.registers('f32', 32);
+    const held = g.registers('u32', 16);
     g.wgmma.fence();
     g.wgmma.multiply(sums, a, a, true);
     ${body}
@@ -55,6 +56,11 @@ describe('sums of a product', () => {
       'are written by a device function',
       `${started} touch({ sums }); g.wgmma.wait(0);`,
       ['HK610 sums[1] = 2;'],
+    ],
+    [
+      'are a factor, which is written',
+      `g.wgmma.multiplyHeld(sums, held, a, false); ${started} held[3] = 1; g.wgmma.wait(0);`,
+      ['HK610 held[3] = 1;'],
     ],
     ['are read after a second product', `g.wgmma.multiply(sums, a, a, false); ${started}`, [last]],
   ])('%s too early', (_, body, errors) => {

@@ -220,7 +220,9 @@ class FunctionPrinter {
         const slot = this.#locals.declare(s.variable);
         if (slot.kind === 'registers' && slot.array !== null) {
           const { arrays } = this.#locals;
-          const made = `t.sums(${arrays.indexOf(s.variable)}, ${slot.elements.length})`;
+          const { type } = s.variable;
+          const words = type.kind === 'registers' && type.of !== 'f32' ? ', true' : '';
+          const made = `t.sums(${arrays.indexOf(s.variable)}, ${slot.elements.length}${words})`;
           this.#emit(`${slot.array} = ${made};`);
           this.#expressions.touch(s.variable);
           this.#emit(`${slot.array}.fill(${fill[0]});`);

@@ -193,17 +193,7 @@ export const ptxArithmetic = {
     x = ((x >>> 8) & 0x00ff00ff) | ((x & 0x00ff00ff) << 8);
     return (x >>> 16) | (x << 16);
   },
-  prmt(a: number, b: number, selection: number): number {
-    let result = 0;
-    for (let i = 0; i < 4; i++) {
-      const nibble = (selection >>> (4 * i)) & 15;
-      const index = nibble & 7;
-      let byte = ((index < 4 ? a : b) >>> (8 * (index & 3))) & 255;
-      if (nibble & 8) byte = byte & 128 ? 255 : 0;
-      result |= byte << (8 * i);
-    }
-    return result;
-  },
+  prmt: pureFunctions.permute.forms.u32!.compute as (a: number, b: number, selection: number) => number,
   lop3(a: number, b: number, c: number, table: number): number {
     let result = 0;
     for (let i = 0; i < 8; i++)

@@ -53,6 +53,23 @@ const product = (name: string, left: { fence?: true; tile?: true; wait?: true; e
   );
 const multiplied = product('multiplied', {});
 
+/** The same with the left factor in registers, which are written next. */
+const heldProduct = (name: string, waits: boolean) =>
+  kernel({ name, params, maxThreads: 128, using: { A, B, fill, WAITS: waits } }, (g, { input, out }, u) => {
+    const a = g.shared(u.A);
+    const b = g.shared(u.B, 2);
+    u.fill({ a, b });
+    const sums = g.registers('f32', 4);
+    const held = g.registers('u32', 4);
+    g.wgmma.fence();
+    g.wgmma.multiplyHeld(sums, held, b.at(0), true);
+    g.wgmma.commit();
+    if (u.WAITS || g.load(input) === 0) g.wgmma.wait(0);
+    held[1] = g.laneId;
+    g.wgmma.wait(0);
+    g.store(out.at(g.threadIdx.x), sums[0]! + g.f32(held[1]!));
+  });
+
 /** Of three warp groups, which begin with 168 registers a thread, one gives and two take. */
 const registersMoved = (name: string, more: number) =>
   kernel({ name, params, maxThreads: 384, using: { MORE: more } }, (g, _, { MORE }) => {
@@ -115,6 +132,13 @@ export const products: readonly Exhibit[] = [
     { wrong: product('sums_read_early', { wait: true }), right: multiplied },
     group,
     'if (STORES) g.store(out',
+    /still under way/,
+  ),
+  misuse(
+    'factor in registers written before its product is awaited',
+    { wrong: heldProduct('held_written_early', false), right: heldProduct('held_awaited', true) },
+    group,
+    'held[1] = g.laneId',
     /still under way/,
   ),
   misuse(
