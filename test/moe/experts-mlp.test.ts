@@ -119,32 +119,34 @@ test('rows of e4m3 with scales give what the reference gives of them', async () 
 
 /** Of gpt-oss's kind: a tile of 192 columns fits, and stages are no multiple of those under way. */
 const packedKind = { activation: 'clamped-swiglu', biases: true } as const;
-test.each<[string, number, number, number, RoutesOptions, number?]>([
-  ['few rows an expert', 3, 320, 192, { holes: 0.3 }],
-  ['many, and an expert with most of them', 70, 64, 64, { router: { kind: 'zipf', exponent: 1 } }],
-  ['few where many could come', 70, 64, 64, { holes: 0.9 }, 4],
-  ['many, where this rank brought few tokens', 70, 64, 64, { router: { kind: 'one-rank', target: 1 } }, 4],
-])(
-  'weights of MXFP4 give what their numbers do as bf16: %s',
-  async (_, maxTokens, hidden, inner, routes, tokens) => {
-    const of: Layer = { ...shapeOfRounds({ ...shape, maxTokens, hidden }), weights: true, counts: false };
-    const packed = [4, 5, 6].map((seed) =>
-      ofKind(makePackedMlp(hidden, inner, seed), { hidden, ...packedKind }, seed),
-    );
-    const received = reference.dispatch(of, makeSources(of, maxTokens, 6, routes), 1);
-    const how = tokens === undefined ? {} : { tokens };
-    const actual = await onGpu(received, (on) => runMlp(on, packed, {}, 2, how), of);
-    const compare = (others: readonly MlpMatrices[]) =>
-      compareMlp(of, 1, received, others, of.ranks * maxTokens * of.topK, actual).different;
-    expect(compare(packed)).toBe(0);
-    // Each weight counts.
-    for (const part of tokens === undefined ? (['gateUp', 'down'] as const) : [])
-      for (const at of [1, packed[0]![part].length - 1]) {
-        const others = packed.map((one) => ({ ...one, [part]: one[part].with(at, 0x4200) }));
-        expect(compare(others)).toBeGreaterThan(0);
-      }
-  },
-);
+describe.each(['mma.sync', 'wgmma'] as const)('by %s', (instructions) => {
+  test.each<[string, number, number, number, RoutesOptions, number?]>([
+    ['few rows an expert', 3, 320, 192, { holes: 0.3 }],
+    ['many, and an expert with most of them', 70, 64, 64, { router: { kind: 'zipf', exponent: 1 } }],
+    ['few where many could come', 70, 64, 64, { holes: 0.9 }, 4],
+    ['many, where this rank brought few tokens', 70, 64, 64, { router: { kind: 'one-rank', target: 1 } }, 4],
+  ])(
+    'weights of MXFP4 give what their numbers do as bf16: %s',
+    async (_, maxTokens, hidden, inner, routes, tokens) => {
+      const of: Layer = { ...shapeOfRounds({ ...shape, maxTokens, hidden }), weights: true, counts: false };
+      const packed = [4, 5, 6].map((seed) =>
+        ofKind(makePackedMlp(hidden, inner, seed), { hidden, ...packedKind }, seed),
+      );
+      const received = reference.dispatch(of, makeSources(of, maxTokens, 6, routes), 1);
+      const how = { instructions, ...(tokens !== undefined && { tokens }) };
+      const actual = await onGpu(received, (on) => runMlp(on, packed, {}, 2, how), of);
+      const compare = (others: readonly MlpMatrices[]) =>
+        compareMlp(of, 1, received, others, of.ranks * maxTokens * of.topK, actual).different;
+      expect(compare(packed)).toBe(0);
+      // Each weight counts.
+      for (const part of tokens === undefined ? (['gateUp', 'down'] as const) : [])
+        for (const at of [1, packed[0]![part].length - 1]) {
+          const others = packed.map((one) => ({ ...one, [part]: one[part].with(at, 0x4200) }));
+          expect(compare(others)).toBeGreaterThan(0);
+        }
+    },
+  );
+});
 
 const skewed: RoutesOptions = { router: { kind: 'zipf', exponent: 1 } };
 test.each<[string, number, number, RoutesOptions, number?]>([

@@ -11,6 +11,7 @@ import { hopperThreads } from './kernels/hopper/kernel.js';
 import { addingThreads, hopperKernels } from './kernels/hopper/kernels.js';
 import { groupRows } from './kernels/hopper/shape.js';
 import { rowsToFp8 } from './kernels/rows-to-fp8.js';
+import { formOf as mmaForm } from './mlp-mma.js';
 import { isPacked, mlpShapeOf, type Products, type ProductsOf, type RowsOf } from './products.js';
 
 /** Blocks on a simulated GPU: as many as share units there; few otherwise, so that each takes several. */
@@ -52,23 +53,23 @@ async function rounding(
   };
 }
 
-/** Null where the GPU is no Hopper, where rows are e4m3 and weights are not, or where weights are MXFP4. */
+/** Null where the GPU is no Hopper, or where rows are e4m3 and weights are not. */
 export async function hopperProducts(of: ProductsOf): Promise<Products | null> {
   const { device, weights, routed } = of;
   const scaled = weights.gateUp.dtype === 'e4m3';
   const alike = routed === null || (routed.scales !== null) === scaled;
-  if (device.capability[0] !== 9 || !alike || isPacked(weights)) return null;
+  if (device.capability[0] !== 9 || !alike) return null;
   const multiprocessors = device.kind === 'sim' ? simulated : device.multiprocessors;
   const mlp = mlpShapeOf(of, scaled ? 'e4m3' : 'bf16', multiprocessors);
   const kernels = hopperKernels(mlp);
-  const memory = hopperRows(of, weights.gateUp.dtype, kernels.gathers);
+  const memory = hopperRows(of, mlp.dtype, kernels.gathers);
   const { sorted, rounded } = memory;
   const round = rounded && (await rounding(of, rounded));
   const usual = await formOf(of, mlp, memory);
   const { byRows = null } = routed?.plan ?? {};
   const byCount = byRows && (await formsByCount(of, byRows, mlp, memory));
   let taken = 0;
-  let forms = [usual];
+  let forms: readonly Pick<typeof usual, 'widen' | 'narrow'>[] = [usual];
   return {
     instructions: 'wgmma',
     rowUnit: kernels.rowUnit,
@@ -103,12 +104,13 @@ async function formsByCount(
   memory: ReturnType<typeof hopperRows>,
 ) {
   const unsorted = { ...memory, sorted: null };
-  const forms = [
-    await formOf({ ...of, rows }, { ...mlp, rows: groupRows }, unsorted),
-    await formOf(of, { ...mlp, gathers: true }, unsorted),
-  ];
-  for (const [n, counts] of [few, many].entries()) forms[n]!.count(counts);
-  return forms;
+  const ofMany = await formOf(of, { ...mlp, gathers: true }, unsorted);
+  ofMany.count(many);
+  const shape = { ...mlp, rows: groupRows };
+  if (mlp.packed && !mlp.invariant) return [await mmaForm(of, shape, memory.between.rows, few), ofMany];
+  const ofFew = await formOf({ ...of, rows }, shape, unsorted);
+  ofFew.count(few);
+  return [ofFew, ofMany];
 }
 
 /** Both products, by the kernels for a shape. */
@@ -181,7 +183,13 @@ async function productOf(
   const gemm = await callSite(device, kernels[which], { ...launch, grid });
   const matrix = weights[which];
   const [wide, deep] = matrix.shape.slice(-2) as [number, number];
-  gemm.set.weights({ address: matrix.data, extents: [(routed?.experts ?? 1) * wide, deep] });
+  const experts = routed?.experts ?? 1;
+  const stored = { address: matrix.data, extents: [experts * wide, deep] };
+  if (isPacked(weights)) {
+    const { data, shape } = weights[`${which}Scales`]!;
+    gemm.set.packed(0, stored);
+    gemm.set.packedScales(0, { address: data, extents: [experts * shape.at(-2)!, wide] });
+  } else gemm.set.weights(0, stored);
   if (matrix.dtype === 'e4m3') gemm.set.weightScales(0, weights[`${which}Scales`]!.data);
   let makes: typeof gemm | CallSite<NonNullable<typeof parts>['add']['params']> = gemm;
   if (parts !== null) {

@@ -43,7 +43,7 @@ export async function mmaProducts(of: ProductsOf): Promise<Products> {
 }
 
 /** Both products, by the kernels for a shape. `counts`: the rows of each expert that they multiply. */
-async function formOf(
+export async function formOf(
   { device, sms, weights, routed }: ProductsOf,
   shape: MlpShape,
   between: Tensor,

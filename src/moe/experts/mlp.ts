@@ -19,6 +19,7 @@ import { scalesName } from '../rounds/options.js';
 import { Scratch } from '../rounds/scratch.js';
 import { describe, requireTensor, requireVectors, type Tensor } from '../rounds/tensor.js';
 import { type ExpertSizes, ExpertsPlan, type Receiving, requireReceiving } from './experts-plan.js';
+import { rowsOfWarps } from './kernels/hopper/kernels.js';
 import { evenRows, fewTokens, slotsOf } from './kernels/shape.js';
 import { cublasProducts } from './mlp-cublas.js';
 import { hopperProducts } from './mlp-hopper.js';
@@ -36,11 +37,14 @@ export type Instructions = (typeof instructionNames)[number];
 async function heddlesProducts(of: ProductsOf, wanted: Instructions | undefined): Promise<Products> {
   const { device, weights } = of;
   // Of few rows the simulated machine multiplies 64 by wgmma, which takes it eight times as long.
-  const slow = device.kind === 'sim' && weights.gateUp.dtype === 'bf16' && wanted === undefined;
-  const hopper = slow || wanted === 'mma.sync' ? null : await hopperProducts(of);
+  const isSlow = device.kind === 'sim' && weights.gateUp.dtype !== 'e4m3';
+  // An invariant layer has one form, whatever comes.
+  const areFew = !of.invariant && (of.routed?.evenRows ?? of.rows) <= rowsOfWarps;
+  const warps = isSlow || (isPacked(weights) && areFew);
+  const hopper = (warps && wanted === undefined) || wanted === 'mma.sync' ? null : await hopperProducts(of);
   if (hopper === null && wanted === 'wgmma') {
     const must =
-      "'mma.sync' here: 'wgmma' needs a Hopper GPU, and rows and weights that are both bf16 or both e4m3";
+      "'mma.sync' here: 'wgmma' needs a Hopper GPU, and rows and weights that are both bf16 or both e4m3, or rows of bf16 and MXFP4";
     throw new ArgumentError('instructions', wanted, must);
   }
   return hopper ?? mmaProducts(of);
@@ -100,7 +104,7 @@ type Work = Awaited<ReturnType<typeof workOf>>;
 interface MultiplyingOptions {
   /** Default 'heddle'. */
   readonly gemm?: Gemm;
-  /** Instructions of Heddle's kernels. Default: 'wgmma' where the GPU and the sizes allow it; simulated, only where weights are e4m3. */
+  /** Instructions of Heddle's kernels. Default: 'wgmma' where the GPU and the sizes allow it, and more than a few rows meet MXFP4; simulated, only where weights are e4m3. */
   readonly instructions?: Instructions;
   /** The memory of rows that are made on the way: that of MLPs which never run at the same time. Default: its own. */
   readonly scratch?: Scratch;

@@ -66,6 +66,17 @@ export const ofExperts: readonly RegisteredKernel[] = [
   ofMlp('experts_down_mxfp4', 'the second of weights of MXFP4', 'down', true),
   ...onHopper('bf16'),
   ...onHopper('e4m3'),
+  ...(['gate_up', 'down'] as const).map((which) =>
+    entry(
+      `experts_${which}_mxfp4_bf16`,
+      "the same on Hopper's tensor cores, of weights of MXFP4",
+      multiplying,
+      (shape) =>
+        hopperKernels({ ...multiplied(shape), dtype: 'bf16', packed: true, ...aGpu })[
+          which === 'down' ? 'down' : 'gateUp'
+        ],
+    ),
+  ),
   entry(
     'experts_swiglu',
     'SwiGLU as a launch of its own, for cuBLAS',

@@ -101,14 +101,20 @@ const onHopper: Readonly<Record<string, Experts>> = {
   },
   // Each block takes two units of three steps, more than there are stages.
   'many rows of e4m3': { ...many, shape: { ...many.shape, hidden: 384 }, inner: 256, e4m3: true },
+  // Nine stages, which are no multiple of those that a fetch is for; of the second GEMM the last unit has outputs for one warp group only.
+  'MXFP4, few rows, biases': { ...few, shape: { hidden: 576 }, packed: true, biases: true },
+  'MXFP4, many rows': { ...many, shape: { ...many.shape, maxTokens: 66, hidden: 192 }, packed: true },
 };
 
 export const hopper: CheckSubject = {
   name: 'hopper',
-  kernels: (['bf16', 'e4m3'] as const).flatMap((dtype) => [
-    ...[`experts_gate_up_${dtype}`, `experts_down_${dtype}`],
-    ...[`experts_gate_up_parts_${dtype}`, `experts_down_parts_${dtype}`],
-  ]),
+  kernels: [
+    ...(['bf16', 'e4m3'] as const).flatMap((dtype) => [
+      ...[`experts_gate_up_${dtype}`, `experts_down_${dtype}`],
+      ...[`experts_gate_up_parts_${dtype}`, `experts_down_parts_${dtype}`],
+    ]),
+    ...['experts_gate_up_mxfp4_bf16', 'experts_down_mxfp4_bf16'],
+  ],
   configurations: Object.entries(onHopper).map(([name, of]) => configuration(`hopper, ${name}`, of, 'wgmma')),
 };
 

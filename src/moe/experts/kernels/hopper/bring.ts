@@ -84,7 +84,7 @@ const beginStage = (kit: HopperKit) =>
       returns: 'u32',
       using: {
         ...kit.u,
-        BYTES: kit.rowsTile.bytes + kit.weightsTile.bytes,
+        BYTES: kit.rowsTile.bytes + kit.broughtBytes,
         askForWeights: askForWeights(kit),
       },
     },
@@ -107,7 +107,7 @@ const gatherUnit = (kit: HopperKit) =>
       params: unitOf(kit),
       using: {
         ...kit.u,
-        ...{ WEIGHT_BYTES: kit.weightsTile.bytes, VECTOR_ELEMENTS: kit.u.DEPTH / kit.u.VECTORS },
+        ...{ WEIGHT_BYTES: kit.broughtBytes, VECTOR_ELEMENTS: kit.u.DEPTH / kit.u.VECTORS },
         ...{ PARTS: kit.rows / kit.u.APART, askForWeights: askForWeights(kit) },
         ...{ findSources: findSources(kit), tellOf: tellOf(kit) },
       },
@@ -174,7 +174,7 @@ const askForWeights = ({ at: { ring, weights }, u }: HopperKit) =>
         const to = ring.weights.at(stage).rows(box * u.BOX_ROWS, u.BOX_ROWS);
         let first = row + box * u.BOX_ROWS;
         if (u.GATED) first = row + (box % 2) * u.OUTPUTS + ((box - (box % 2)) / 2) * u.BOX_ROWS;
-        g.tensor.load(to, weights, [first, element], ring.gates.full.at(stage));
+        g.tensor.load(to, weights[0]!, [first, element], ring.gates.full.at(stage));
       }
     },
   );

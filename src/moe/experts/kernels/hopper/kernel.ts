@@ -4,7 +4,7 @@
  *
  * A block's first warp group brings what the other two multiply, through a ring of stages (shape.ts says why that is safe).
  */
-import { kernel } from '../../../../lang/index.js';
+import { kernel, list, tensorMap, tile } from '../../../../lang/index.js';
 import type { GemmShape } from '../gemm/shape.js';
 import { askAhead, bring } from './bring.js';
 import { multiplyUnits } from './compute.js';
@@ -17,6 +17,10 @@ import { findWork } from './units.js';
 const registersOf = ({ rows }: GemmShape) =>
   rows === 'gathered' ? { bringing: 40, multiplying: 232 } : { bringing: 24, multiplying: 240 };
 
+/** Weights of MXFP4 have a kernel of their own (packed.ts). */
+const none = list(tensorMap(tile('u8', [8, 16], { swizzle: 0 })), 0);
+const noPacked = { packed: none, packedScales: none };
+
 export const hopperThreads = (1 + groups) * groupThreads;
 
 export function hopperGemmKernel(shape: GemmShape, of: HopperTile) {
@@ -26,7 +30,7 @@ export function hopperGemmKernel(shape: GemmShape, of: HopperTile) {
     {
       name: `experts_${shape.gated ? 'gate_up' : 'down'}_${shape.dtype}`,
       maxThreads: hopperThreads,
-      params: { ...kit.at.planned, ...kit.at.sources.of, ...kit.at.outputs.of },
+      params: { ...kit.at.planned, ...kit.at.sources.of, ...kit.at.outputs.of, ...noPacked },
       using: {
         ...{ ...kit.u, STAGES: of.stages, ROWS_TILE: kit.rowsTile, WEIGHTS_TILE: kit.weightsTile },
         ...{ ROW_VECTORS: (of.stages * kit.rowsTile.bytes) / 16, UNITS: kit.unitsAcross * of.parts },
@@ -49,7 +53,7 @@ export function hopperGemmKernel(shape: GemmShape, of: HopperTile) {
       const ring = { rows: rowStages, weights: weightStages, gates };
       if (g.threadIdx.x === 0) {
         u.start({ gates });
-        g.tensor.prefetch(p.weights);
+        g.tensor.prefetch(p.weights[0]!);
         if (!u.GATHERED) g.tensor.prefetch(p.rows[0]!);
       }
       if (u.GATHERED) {

@@ -5,6 +5,7 @@ import { gemmsOf, type MlpShape } from '../gemm/kernels.js';
 import type { GemmShape } from '../gemm/shape.js';
 import { hopperGemmKernel } from './kernel.js';
 import { hopperKit } from './kit.js';
+import { packedGemmKernel } from './packed.js';
 import { addPartsKernel } from './parts.js';
 import { groupRows, groups, type HopperTile, madeBy, stageDepth } from './shape.js';
 
@@ -75,6 +76,15 @@ function tileFor(mlp: MlpShape, gemm: Pick<GemmShape, 'inputs' | 'outputs' | 'ga
   return first.products === 2 && productsOf(first) > 1.1 * productsOf(second) ? second : first;
 }
 
+/** Up to so many rows an expert, warps' own products of MXFP4 are faster (docs/results/2026-11-27-h200-four-bits.md). */
+export const rowsOfWarps = 20;
+
+/** Rows of an expert that weights of MXFP4 meet while they are unpacked once. */
+function rowsOfPacked({ rows, kind }: MlpShape): number {
+  if (kind === 'sim') return rows <= groupRows ? 16 : 64;
+  return rows <= groupRows ? groupRows : rows <= 128 ? 128 : 256;
+}
+
 /** Threads of a block that adds parts up. */
 export const addingThreads = { sim: 64, cuda: 256 } as const;
 
@@ -88,6 +98,7 @@ export const sortsRows = (mlp: Pick<MlpShape, 'of' | 'rows'>): boolean =>
 
 /** Bytes a row of the partial sums that blocks leave in memory where several of them share a unit of work. */
 export function sumsOfParts(mlp: MlpShape): number {
+  if (mlp.packed) return 0;
   const { gateUp, down } = gemmsOf(mlp, mlp.dtype);
   const bytes = (gemm: GemmShape, columns: number): number => {
     const { parts } = tileFor(mlp, gemm);
@@ -99,13 +110,19 @@ export function sumsOfParts(mlp: MlpShape): number {
 export const hopperKernels = memoized((mlp: MlpShape) => {
   const { gateUp, down } = gemmsOf(mlp, mlp.dtype);
   const gathers = gathersRows(mlp);
+  const first = { ...gateUp, rows: gathers ? 'gathered' : gateUp.rows } as const;
+  if (mlp.packed) {
+    const rowUnit = rowsOfPacked(mlp);
+    const of = (shape: GemmShape) => packedGemmKernel(shape, rowUnit, mlp.kind);
+    return { rowUnit, gathers, gateUp: of(first), down: of(down), parts: { gateUp: null, down: null } };
+  }
   const [upTile, downTile] = [tileFor(mlp, gateUp), tileFor(mlp, down)];
   const partsOf = (shape: GemmShape, { parts }: HopperTile) =>
     parts === 1 ? null : { parts, add: addPartsKernel(shape, parts, addingThreads[mlp.kind]) };
   return {
     rowUnit: hopperKit(down, downTile).rows,
     gathers,
-    gateUp: hopperGemmKernel({ ...gateUp, rows: gathers ? 'gathered' : gateUp.rows }, upTile),
+    gateUp: hopperGemmKernel(first, upTile),
     down: hopperGemmKernel(down, downTile),
     /** Where blocks share units: how many, and the kernel that adds their sums up. */
     parts: { gateUp: partsOf(gateUp, upTile), down: partsOf(down, downTile) },

@@ -42,28 +42,38 @@ export type HopperKit = ReturnType<typeof hopperKit>;
 
 export function hopperKit(shape: GemmShape, of: HopperTile) {
   const { dtype, experts, inputs, outputs: made, gated, topK } = shape;
+  const packed = shape.packed ? 1 : 0;
   const gathered = shape.rows === 'gathered' ? 1 : 0;
   const columnGroups = of.groupsDivide === 'rows' ? 1 : groups;
-  const rows = (groups / columnGroups) * groupRows;
+  const { rows = (groups / columnGroups) * groupRows } = of;
   const depth = stageDepth(dtype);
+  /** Threads that copy rows, where they are gathered. */
+  const bringers = groupThreads / (shape.packed ? 2 : 1);
   /** Rows of weights that one box brings: those of a warp group, or its gates, or what these scale. */
   const boxRows = of.columns / (gated ? 2 : 1);
   const steps = inputs / depth;
   const stepsOfPart = steps / of.parts;
   const tileOf = (height: number) => tile(dtype, [height, depth], { swizzle: stageBytes });
-  const [rowsTile, weightsTile] = [tileOf(rows), tileOf(columnGroups * of.columns)];
-  const weights = tensorMap(tileOf(boxRows));
+  const rowsTile = tileOf(rows);
+  // Weights of MXFP4 have a ring of their own.
+  const weightsTile = packed ? rowsTile : tileOf(columnGroups * of.columns);
+  const weights = list(tensorMap(tileOf(boxRows)), 1 - packed);
   const ring = record({ rows: tiles(rowsTile), weights: tiles(weightsTile), gates });
   const routes = list(pointer('i32'), gathered);
+  const knownPlan = !gated && shape.rows === 'sorted';
   return {
     ...{ shape, of, rowsTile, weightsTile, rows, columnGroups, boxRows, steps, stepsOfPart },
+    /** Bytes of weights of a stage that the copy engine brings there: none, where threads unpack them. */
+    broughtBytes: packed ? 0 : weightsTile.bytes,
     /** Elements of a row that goes out that a unit makes, and how many units make one. */
-    ...{ made: madeBy(of, gated), unitsAcross: made / madeBy(of, gated) },
+    ...{ made: madeBy(of, gated), unitsAcross: Math.ceil(made / madeBy(of, gated)) },
     /**
      * So many stages of weights are on their way before the rows that they meet are known to be there: in the second GEMM, whose launch
      * knows the plan when it begins.
      */
-    ahead: gated || shape.rows !== 'sorted' ? 0 : Math.min(of.stages, stepsOfPart),
+    ahead: !knownPlan || packed ? 0 : Math.min(of.stages, stepsOfPart),
+    /** Whether the launch knows the plan when it begins: it is the second. */
+    knownPlan,
     /** f32 registers of a thread that hold a warp group's sums. */
     sums: of.columns / 2,
     /** Parameters, which several parts have alike. */
@@ -82,18 +92,18 @@ export function hopperKit(shape: GemmShape, of: HopperTile) {
       ...{ HALVES: gated ? 2 : 1, WEIGHT_ROWS: made * (gated ? 2 : 1) },
       ...{ COLUMNS: of.columns, ROWS: groupRows, THREADS: groups * groupThreads, SHARED: columnGroups > 1 },
       /** Rows of weights: boxes that bring them, and rows of each. */
-      ...{ BOXES: columnGroups * (gated ? 2 : 1), BOX_ROWS: boxRows },
+      ...{ BOXES: packed ? 0 : columnGroups * (gated ? 2 : 1), BOX_ROWS: boxRows },
       /** Stages of a unit; elements and 16-byte vectors of a row in a stage. */
       ...{ STEPS: stepsOfPart, DEPTH: depth, VECTORS: stageBytes / 16 },
       /** Rows between those of which a thread that gathers copies a vector; its copies under way. */
-      ...{ APART: groupThreads / (stageBytes / 16), LAG: underWay },
+      ...{ APART: bringers / (stageBytes / 16), LAG: Math.min(underWay, of.stages - 2) },
       /**
        * How stages are handed on: a warp arrives at *empty*; at *full* who asks the copy engine, and threads that copy rows themselves.
        * shape.ts says why that is safe.
        */
       ...pipeline({
         stages: of.stages,
-        fills: 1 + gathered * groupThreads,
+        fills: 1 + gathered * bringers,
         empties: (groups * groupThreads) / 32,
       }),
     },

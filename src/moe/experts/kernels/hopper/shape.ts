@@ -14,6 +14,8 @@ export const groupRows = 64;
 /** Bytes of a row that a stage holds: a swizzle's width. */
 export const stageBytes = 128;
 export const groupThreads = 128;
+/** Sums of weights of MXFP4 come out divided by 2 to this power, so that larger scales are a bf16. */
+export const packedShift = 32;
 /** Warp groups that multiply. */
 export const groups = 2;
 
@@ -28,6 +30,8 @@ export interface HopperTile {
   /** Products that a stage's weights are multiplied in, one after the other: where sums are scaled, registers do not hold all products at once. */
   readonly products: 1 | 2;
   readonly stages: number;
+  /** Rows of a unit, where weights are the left factor: of MXFP4. */
+  readonly rows?: number;
   /** Blocks that share a unit's inputs: where units are few, each multiplies a part, and another kernel adds the parts up (parts.ts). */
   readonly parts: number;
 }

@@ -14,7 +14,7 @@ export const findWork = (kit: HopperKit) =>
         ...{ planned: record(kit.at.planned), ends: pointer('u32') },
         ...{ begins: pointer('u32'), counts: pointer('u32') },
       },
-      using: { ...kit.u, ALL: kit.shape.rows === 'all', ROWS: kit.rows, AHEAD: kit.ahead > 0, sumUpTo },
+      using: { ...kit.u, ALL: kit.shape.rows === 'all', ROWS: kit.rows, AHEAD: kit.knownPlan, sumUpTo },
     },
     (g, { planned, ends, begins, counts }, u) => {
       let before = g.u32(0);
