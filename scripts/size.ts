@@ -13,11 +13,11 @@ interface Part {
 
 const ceilings = {
   base: 1_100,
-  lang: 11_250,
-  gpu: 21_450,
+  lang: 11_350,
+  gpu: 21_460,
   net: 11_260,
-  moe: 19_550,
-  verify: 7_050,
+  moe: 20_010,
+  verify: 7_070,
   tools: 10_090,
   cli: 2_950,
 };
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 84_780 },
+  { name: 'src', files: sources('src'), ceiling: 85_360 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_140 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_180 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 30_050 },
+  ...{ name: 'docs and README', ceiling: 30_190 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
