@@ -26,7 +26,7 @@ function mappingsOf(process: number): readonly Mapping[] {
 /** The libraries that stand for CUDA, and how programs start with them. */
 const isAround = /^(lib(cudart|cuda|c)\.so|ld-)/;
 /** Stubs of kernels, and what CUDA's headers put around the runtime. */
-const isBetween = /^(_ZL?\d+)?_*(device_stub_|cuda[A-Z])/;
+const isBetween = /^(_ZL?\d+)?_*((wrapper__)?device_stub_|cuda[A-Z])/;
 /** So many are shown. */
 const most = 3;
 

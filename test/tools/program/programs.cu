@@ -43,7 +43,8 @@ static int one(int synchronised) {
 
 static void twice(void *at) { *(int *)at *= 2; }
 
-__global__ void increase(int *at, int by) { *at += by; } // increased
+template <typename T>
+__global__ void increase(T *at, T by) { *at += by; } // increased
 
 // All that a graph may have, captured from two streams and made by hand: 5 → 5 · 2 + 1 + 1 + 10.
 static int graph(int misses) {
@@ -74,7 +75,7 @@ static int graph(int misses) {
   cudaGraphNode_t child, kernel, copy, nodes[8];
   int by = 2;
   void *args[] = {&at, &by};
-  cudaKernelNodeParams with = {(void *)increase, dim3(1), dim3(1), 0, args, NULL};
+  cudaKernelNodeParams with = {(void *)increase<int>, dim3(1), dim3(1), 0, args, NULL};
   cudaGraphAddChildGraphNode(&child, manual, NULL, 0, captured);
   cudaGraphAddKernelNode(&kernel, manual, &child, 1, &with);
   cudaGraphAddMemcpyNode1D(&copy, manual, &kernel, 1, &result, at, sizeof(int), cudaMemcpyDeviceToHost);
