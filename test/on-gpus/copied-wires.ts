@@ -30,19 +30,20 @@ interface End {
   readonly tags: number[];
 }
 
-/** Has the layers of a world lie so. `ends`: one list for all ranks, which are in this process. */
-export function copyWires(world: World, ends: End[], side: WireSide = 'gpu'): void {
+/** Has the layers of a world lie so. `ends`: one list for all ranks, which are in this process; each has an end for each wire, in the order in which all make them. */
+export function copyWires(world: World, ends: End[][], side: WireSide = 'gpu'): void {
   const { device, rank, ranks } = world;
   world.wires = async () => ({ side, why: 'copies stand in for a NIC' });
   world.startProxy = async ({ module, name, data, memory }) => {
     assert.ok('nics' in memory);
     const { host } = memory;
     const own: End = { memory, out: device.createStream(), in: device.createStream(), tags: [] };
-    ends[rank] = own;
+    ends[rank] ??= [];
+    const wire = ends[rank].push(own) - 1;
     const make = await proxyMaker({ module, name });
     const underway = new Set<Promise<void>>();
     const carry = async ({ peer, from, to, bytes, tag }: Readonly<RemoteWrite>) => {
-      const there = ends[peer]!;
+      const there = ends[peer]![wire]!;
       if (bytes > 0) {
         assert.ok(from >= memory.front && to >= memory.front);
         const copied = await own.out.copyOut(memory.address + from, bytes);
