@@ -40,7 +40,7 @@ const parts: readonly Part[] = [
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_180 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 30_190 },
+  ...{ name: 'docs and README', ceiling: 30_200 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
