@@ -214,10 +214,15 @@ class Trials {
   }
 }
 
-/** The finding that explains another which no mend did: a race that of a load which found nothing there, and any a wrong result. */
+/**
+ * The finding that explains another which no mend did: a race that of a load which found nothing there, any a wrong result, and a misuse or a
+ * divergence waits of the same schedule.
+ */
 function explaining(finding: Finding, all: readonly Finding[]): Finding {
   const isWrong = (one: Finding): boolean => one.kind === 'wrong-result';
   if (isWrong(finding)) return all.find((one) => !isWrong(one)) ?? finding;
+  if (finding.kind === 'stuck-wait')
+    return all.find(({ kind, seed }) => /misuse|divergence/.test(kind) && seed === finding.seed) ?? finding;
   const { buffer, access } = finding.kind === 'uninitialised-read' ? finding : {};
   const race = all.find(
     (one) =>

@@ -1,5 +1,5 @@
 /** Kernels of others as a subject: a file of PTX, and a program that says how they are launched. */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { ArgumentError } from '../../base/errors.js';
 import { naming } from '../../base/files/index.js';
@@ -12,8 +12,14 @@ import { type CheckConfiguration, type CheckSubject, requireConfiguration } from
 export type PtxHost = (kernels: PtxProgram) => readonly CheckConfiguration[];
 
 export async function ptxSubject(ptxFile: string, hostFile: string): Promise<CheckSubject> {
-  const host = await importHost(hostFile);
   const program = programOf(ptxFile);
+  if (!existsSync(hostFile))
+    throw new ArgumentError(
+      'host',
+      hostFile,
+      `a module that launches the kernels. One to begin with, whose shapes, sizes and values are guesses:\n\n${hostFor(program)}`,
+    );
+  const host = await importHost(hostFile);
   const configurations: unknown = await ranBy(hostFile, () => host(program));
   if (!Array.isArray(configurations))
     throw new ArgumentError(`what ${hostFile} gives`, configurations, 'a list of configurations');
@@ -23,6 +29,35 @@ export async function ptxSubject(ptxFile: string, hostFile: string): Promise<Che
     configurations: configurations.map(thatLaunches),
     sources: [...program.module.sources.values(), ptxFile],
   };
+}
+
+/** The text of a host that launches each kernel once, with zeros for what parameters may point to. */
+function hostFor(program: PtxProgram): string {
+  const launches = program.kernels.flatMap((name) => {
+    const { source, parameters } = entryOf(program, name);
+    const values = parameters.map(({ name, bytes, type }) => {
+      const buffer = `host.buffer('${name}', 'f32', new Array(1024).fill(0))`;
+      return `      ${name}: ${type === null ? `new Uint8Array(${bytes})` : type === 'u64' ? buffer : '1024'},`;
+    });
+    return [
+      `    // ${source}`,
+      `    host.launch(kernels.kernel('${name}'), { grid: 4, block: 128 }, {`,
+      ...values,
+      '    });',
+    ];
+  });
+  return [
+    "import { everyRank, type PtxHost } from 'heddle/check';",
+    '',
+    'const host: PtxHost = (kernels) => [',
+    "  everyRank('two ranks', { ranks: 2 }, async (host) => {",
+    ...launches,
+    '    await host.meet();',
+    '  }),',
+    '];',
+    'export default host;',
+    '',
+  ].join('\n');
 }
 
 /** A kernel of a file, its parameters in their order, and what the simulated machine would refuse. */

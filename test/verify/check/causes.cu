@@ -77,6 +77,18 @@ extern "C" __global__ void careless(const float*, unsigned* mine, unsigned*, flo
   else if (threadIdx.x == 0) atomicAdd(mine, 1);
 }
 
+// One arrival too many for a phase that lacks bytes, and a wait for its end.
+extern "C" __global__ void overfull(const float*, unsigned*, unsigned*, float*) {
+  __shared__ alignas(8) unsigned long long phase;
+  if (threadIdx.x != 0) return;
+  const unsigned at = (unsigned)__cvta_generic_to_shared(&phase);
+  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(at) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 16;" ::"r"(at) : "memory");
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+  unsigned done;
+  do asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(at) : "memory"); while (!done);
+}
+
 // All threads store to the peer and fence that, or not, and one raises the flag behind a barrier.
 template <bool fences> __device__ void raise(unsigned* mine, unsigned* peer, unsigned* out) {
   peer[32 + threadIdx.x] = threadIdx.x;

@@ -98,6 +98,11 @@ describe('causes of findings in PTX', needing('nvcc'), () => {
     ]);
   });
 
+  test('a misuse explains the waits behind it', async () => {
+    const [cause, ...others] = await causesOf(subjectOf('overfull', 1, null));
+    expect([cause!.findings.map(({ kind }) => kind), others]).toEqual([['misuse', 'stuck-wait'], []]);
+  });
+
   test('stores before a flag that releases nothing race with the launches behind it', async () => {
     const causes = await causesOf(subjectOf('unreleased', 1, null));
     expect(causes).toMatchObject([
