@@ -30,7 +30,8 @@ export function choose(
   device: Pick<Device, 'kind' | 'model'>,
   { family: name, tuning }: Pick<ExpertParallelOptions, 'family' | 'tuning'>,
 ): Choice {
-  const { family, why } = name === undefined ? firstThatCan(layer, target) : named(name);
+  const { family, why } =
+    name === undefined ? firstThatCan(layer, target) : { family: familyNamed(name), why: 'asked for' };
   if (tuning !== undefined) requireKnobs(family.knobs, tuning);
   const refusal = refusalOf(family, layer, target, tuning);
   if (refusal !== null) throw refusal;
@@ -41,8 +42,6 @@ export function choose(
     tuning: measured === null ? family.defaults(layer, target) : family.adapt(measured, layer, target),
   };
 }
-
-const named = (name: string): Omit<Choice, 'tuning'> => ({ family: familyNamed(name), why: 'asked for' });
 
 /**
  * The first family that can carry the layer. If none can, the first that reaches all ranks, whose refusal says why.

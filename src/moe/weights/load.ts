@@ -124,7 +124,6 @@ const widening: Readonly<
   BF16: { times: 2, change: (bytes) => bytesOf(toF32('bf16', bitsOf('bf16', bytes))) },
   F8_E8M0: { times: 4, change: (bytes) => bytesOf(fromUe8m0(bytes)) },
 };
-const keep = (bytes: Uint8Array): Uint8Array => bytes;
 
 function chunksOf({ dtype, parts, order }: WantedParts, data: number): Chunk[] {
   // What is put in another order comes as a whole.
@@ -132,7 +131,7 @@ function chunksOf({ dtype, parts, order }: WantedParts, data: number): Chunk[] {
   let to = data;
   return parts.flatMap((part) => {
     const widened = dtype === 'f32' ? widening[part.tensor.dtype] : undefined;
-    const change = order ?? widened?.change ?? keep;
+    const change = order ?? widened?.change ?? ((bytes: Uint8Array) => bytes);
     const chunks: Chunk[] = [];
     for (let done = 0; done < part.bytes; done += most) {
       const bytes = Math.min(most, part.bytes - done);

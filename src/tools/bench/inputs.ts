@@ -18,9 +18,6 @@ import type { Workload } from './workload.js';
 /** How often the sets together exceed L2. */
 const rotation = 3;
 
-/** Bytes of random data made on the host; larger buffers repeat them. Simulated rounds are small. */
-const noiseBytesOf = ({ kind }: Device): number => (kind === 'sim' ? 2 ** 16 : 2 ** 22);
-
 /** Sets for `rounds` rounds that read so many bytes each. */
 export function setsFor(rounds: number, bytesPerRound: number, l2Bytes: number): number {
   const enough = Math.ceil((rotation * l2Bytes) / Math.max(bytesPerRound, 1)) + 1;
@@ -47,7 +44,8 @@ type Noise = ReturnType<typeof createNoise>;
 
 /** Random numbers in device memory, to be copied about: bf16 (never NaN, whatever 16-bit float they are read as), or e4m3. */
 export function createNoise(device: Device, stream: Stream, seed: number, dtype: 'bf16' | 'e4m3' = 'bf16') {
-  const noiseBytes = noiseBytesOf(device);
+  // Larger buffers repeat what the host makes.
+  const noiseBytes = device.kind === 'sim' ? 2 ** 16 : 2 ** 22;
   const memory = device.allocate(noiseBytes, 'random data');
   const noise = bytesOf(randomElements(dtype, noiseBytes / dtypes[dtype].size, seed));
   stream.copyIn(memory.address, noise);

@@ -118,8 +118,6 @@ const startsOf = (sections: LaunchPlan['windows'][number]['sections']) =>
     .filter(({ start }) => start !== 0)
     .map(({ offset, bytes, start: value }) => ({ offset, bytes, value }));
 
-const startsOfWire = (wire: LaunchPlan['wire']) => (wire?.allOnes ?? []).map((of) => ({ ...of, value: 255 }));
-
 /** Sources that say the same are one. */
 const keyOf = (source: Source): string => JSON.stringify(source);
 
@@ -222,9 +220,10 @@ export function packShape(plan: LaunchPlan, { architectures, images }: Images, t
     windows: windows.map(({ bytes }) => [bytes]),
     buffers: buffers.map(({ bytes }) => [bytes]),
     // Those of the wire come behind those of all windows.
-    fills: [...windows.map(({ sections }) => startsOf(sections)), startsOfWire(wire)].flatMap(
-      (starts, window) => starts.map(({ offset, bytes, value }) => [window, offset, bytes, value]),
-    ),
+    fills: [
+      ...windows.map(({ sections }) => startsOf(sections)),
+      (wire?.allOnes ?? []).map((of) => ({ ...of, value: 255 })),
+    ].flatMap((starts, window) => starts.map(({ offset, bytes, value }) => [window, offset, bytes, value])),
     operations: operationRows,
     launches: launchRows,
     parameters,

@@ -21,8 +21,6 @@ export type RoundHalf = 'dispatch' | 'combine';
 
 export type Traffic = ReturnType<typeof traffic>;
 
-const metadataBytes = (topK: number): number => 8 * topK;
-
 /** One phase: means over ranks, and the busiest rank's busier direction, which bounds the phase. */
 export function traffic(phase: RoundHalf, way: Travel, load: Load) {
   const { place, topK, rowBytes } = load;
@@ -58,7 +56,7 @@ export function traffic(phase: RoundHalf, way: Travel, load: Load) {
     return {
       rows: moved,
       // Rows, and ids and weights beside them.
-      bytes: moved * rowBytes + told * metadataBytes(topK),
+      bytes: moved * rowBytes + told * 8 * topK,
       messages: link === 'nvlink' ? moved : messages[way.message],
       // Ranks that must hear, if only that there is nothing for them.
       peers: peers[link],

@@ -126,13 +126,12 @@ function pick(
 ): Chosen[] | null {
   if (found.length === 0) return null;
   const byName = new Map(found.map((chosen) => [chosen.device.device, chosen]));
-  const names = devices.length > 0 ? devices : nearestFirst([...byName.keys()], near).filter(notLoopback);
+  const names =
+    devices.length > 0 ? devices : nearestFirst([...byName.keys()], near).filter((name) => name !== 'lo');
   const usable = names.length > 0 ? names : [...byName.keys()];
   if (!usable.every((name) => byName.has(name))) return null;
   return Array.from({ length: rails }, (_, rail) => byName.get(usable[rail % usable.length]!)!);
 }
-
-const notLoopback = (name: string): boolean => name !== 'lo';
 
 /** The names, nearest to the PCI address `near` first; in their order if nothing is known. */
 export function nearestFirst(names: readonly string[], near: string | undefined, root?: string): string[] {

@@ -96,7 +96,8 @@ export function keepingSignals<T>(work: () => T): T {
   } finally {
     for (const [n, signal] of takenSignals.entries()) {
       const action = before[n]!;
-      if (!isDefault(action) && !action.equals(actionOf(signal))) setAction(signal, action, 0);
+      // Its first field is the handler: SIG_DFL is zero.
+      if (action.readBigUInt64LE() !== 0n && !action.equals(actionOf(signal))) setAction(signal, action, 0);
     }
   }
 }
@@ -112,9 +113,6 @@ function actionOf(signal: number): Buffer {
   getAction(signal, 0, action);
   return action;
 }
-
-/** Its first field is the handler: SIG_DFL is zero. */
-const isDefault = (action: Buffer): boolean => action.readBigUInt64LE() === 0n;
 
 /**
  * Removes the names whenever the process ends and JavaScript still runs. The main thread does it, because the threads
