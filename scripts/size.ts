@@ -16,7 +16,7 @@ const ceilings = {
   lang: 11_350,
   gpu: 21_460,
   net: 11_260,
-  moe: 20_010,
+  moe: 20_000,
   verify: 7_110,
   tools: 10_090,
   cli: 2_950,
@@ -35,12 +35,12 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 85_400 },
+  { name: 'src', files: sources('src'), ceiling: 85_390 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_190 },
 ];
 const pages: Part = {
-  ...{ name: 'docs and README', ceiling: 30_230 },
+  ...{ name: 'docs and README', ceiling: 30_050 },
   files: ['README.md', ...filesOf('docs', '.md', false)],
 };
 
