@@ -83,7 +83,7 @@ function multiplication(prelude: Helpers, n: number, type: string, swizzle: numb
 }`;
 }
 
-/** The same where a lies in registers. */
+/** A helper for a whole tile b, where a lies in registers. */
 function multiplicationOfHeld(prelude: Helpers, n: number, swizzle: number): string {
   prelude.add(operandHelper);
   prelude.use('bf16');
@@ -188,7 +188,7 @@ DEVICE void wgmma_fence(held&... sums) {
   }),
 
   /**
-   * The same with a in registers, as pairs of bf16: of lane l of a warp, word 4s + i is of its row l / 4, 8 further down where i is odd, and elements
+   * Starts such a product with a in registers, as pairs of bf16: of lane l of a warp, word 4s + i is of its row l / 4, 8 further down where i is odd, and elements
    * 16s + 2 (l % 4) and the next, 8 further where i is 2 or 3. Until a `wait`, these registers are nobody's either.
    */
   multiplyHeld: operation({

@@ -8,13 +8,13 @@ export const fetchUnits = ({ base, ring, sources, u: numbers }: PackedKit) =>
   device(
     { params: { ring, work, sources }, using: { ...numbers, findUnit: findUnit(base) } },
     (g, { ring, work, sources: { weights, scales } }, u) => {
-      let turn = g.u32(0);
       let expert = g.u32(0);
       let before = g.u32(0);
+      let turn = g.u32(0);
       for (let unit = g.blockIdx.x; unit < work.units; unit += g.gridDim.x) {
         const place = u.findUnit({ unit, ends: work.ends, expert, before });
-        expert = place.expert;
         before = place.before;
+        expert = place.expert;
         const row = expert * u.WEIGHT_ROWS + place.element;
         for (let step = g.u32(0); step < u.STEPS; step += u.FETCHED) {
           const stage = u.acquirePacked({ gates: ring.gates, step: turn });

@@ -194,8 +194,8 @@ export const multiplyPackedUnits = (kit: PackedKit) =>
       const mine = group * u.MADE_OF_GROUP + (g.warpId % 4) * (u.GATED ? 8 : 16) + g.laneId / 4;
       let turn = g.u32(0);
       let packedTurn = g.u32(0);
-      let expert = g.u32(0);
       let before = g.u32(0);
+      let expert = g.u32(0);
       for (let unit = g.blockIdx.x; unit < work.units; unit += g.gridDim.x) {
         const place = u.findUnit({ unit, ends: work.ends, expert, before });
         expert = place.expert;

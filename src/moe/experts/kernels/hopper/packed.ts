@@ -12,8 +12,9 @@ import { packedKit } from './packed-kit.js';
 import { groups } from './shape.js';
 import { findWork } from './units.js';
 
-export function packedGemmKernel(shape: GemmShape, rows: number, kind: 'sim' | 'cuda') {
-  const kit = packedKit(shape, rows, kind);
+/** `most`: rows of an expert that a unit multiplies. */
+export function packedGemmKernel(shape: GemmShape, most: number, kind: 'sim' | 'cuda') {
+  const kit = packedKit(shape, most, kind);
   const { base } = kit;
   return kernel(
     {
