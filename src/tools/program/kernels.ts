@@ -2,10 +2,16 @@
 import { basename } from 'node:path';
 import { type PtxKernel, type PtxProgram, ptx } from '../../lang/index.js';
 
+interface Program {
+  readonly program: PtxProgram;
+  readonly kernels: Map<string, PtxKernel>;
+}
+
 export class Kernels {
   readonly #name: string;
-  readonly #programs = new Map<string, PtxProgram>();
-  readonly #kernels = new Map<string, PtxKernel>();
+  readonly #programs = new Map<string, Program>();
+  /** The same, without a look at texts that may be long. */
+  readonly #known = new WeakMap<readonly string[], Program>();
   readonly launched: string[] = [];
   /** The files that their lines are in. */
   readonly sources: string[] = [];
@@ -15,23 +21,26 @@ export class Kernels {
   }
 
   /** The contents of these texts of PTX, which were linked with each other. */
-  #program(texts: readonly string[]): PtxProgram {
-    const key = texts.join('\0');
-    let program = this.#programs.get(key);
-    if (program === undefined) {
-      const number = this.#programs.size;
-      const names = texts.map(
-        (_, i) => `${[this.#name, number || null, i || null].filter((part) => part !== null).join('-')}.ptx`,
+  #program(texts: readonly string[]): Program {
+    const found = this.#known.get(texts) ?? this.#programs.get(texts.join('\0')) ?? this.#read(texts);
+    this.#known.set(texts, found);
+    return found;
+  }
+
+  #read(texts: readonly string[]): Program {
+    const number = this.#programs.size;
+    const names = texts.map(
+      (_, i) => `${[this.#name, ...[number, i].filter((one) => one > 0)].join('-')}.ptx`,
+    );
+    const program = ptx(texts.map((text, i) => ({ file: names[i]!, text })));
+    const read = { program, kernels: new Map<string, PtxKernel>() };
+    this.#programs.set(texts.join('\0'), read);
+    this.sources.push(...program.module.sources.values(), ...names);
+    if (program.module.sources.size === 0)
+      process.stderr.write(
+        `heddle: ${this.#name} was built without -lineinfo: findings name lines of its PTX alone\n`,
       );
-      program = ptx(texts.map((text, i) => ({ file: names[i]!, text })));
-      this.#programs.set(key, program);
-      this.sources.push(...program.module.sources.values(), ...names);
-      if (program.module.sources.size === 0)
-        process.stderr.write(
-          `heddle: ${this.#name} was built without -lineinfo: findings name lines of its PTX alone\n`,
-        );
-    }
-    return program;
+    return read;
   }
 
   kernel(
@@ -40,13 +49,13 @@ export class Kernels {
     sharedBytes = 0,
     cluster: readonly number[] = [],
   ): PtxKernel | null {
-    const key = [...texts, name, sharedBytes, ...cluster].join('\0');
-    let kernel = this.#kernels.get(key);
+    const { program, kernels } = this.#program(texts);
+    const key = [name, sharedBytes, ...cluster].join('\0');
+    let kernel = kernels.get(key);
     if (kernel === undefined) {
-      const program = this.#program(texts);
       if (!program.kernels.includes(name)) return null;
       kernel = program.kernel(name, { sharedBytes, ...(cluster.length > 0 && { cluster }) });
-      this.#kernels.set(key, kernel);
+      kernels.set(key, kernel);
       if (!this.launched.includes(name)) this.launched.push(name);
     }
     return kernel;
@@ -54,7 +63,7 @@ export class Kernels {
 
   /** Any kernel of these texts, for their variables. */
   any(texts: readonly string[]): PtxKernel | null {
-    const [first] = this.#program(texts).kernels;
+    const [first] = this.#program(texts).program.kernels;
     return first === undefined ? null : this.kernel(texts, first);
   }
 }
