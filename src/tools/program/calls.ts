@@ -46,6 +46,8 @@ interface MemoryOfProgram {
   readonly of?: 'host' | 'managed';
   /** Kernels may use it: until then memory of the host is a matter of the host, and of copies. */
   isReached?: boolean;
+  /** A graph has it: one that is launched again has its memory again. */
+  stays?: boolean;
   free?(): void;
 }
 

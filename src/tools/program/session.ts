@@ -15,12 +15,6 @@ import type { Kernels } from './kernels.js';
 import type { Patience } from './patience.js';
 import type { Process } from './process.js';
 
-export interface Answer {
-  readonly result: number;
-  readonly word: number;
-  readonly tail: readonly number[];
-}
-
 /** The kinds of calls, and behind them those of the driver alone. */
 const kinds = [
   ...(['hello', 'binary', 'function', 'variable', 'launch', 'malloc', 'free', 'copy', 'fill'] as const),
@@ -165,7 +159,7 @@ export class Session {
       if (result.status === 'rejected') this.error ??= result.reason;
   }
 
-  async answer(call: Call): Promise<Answer> {
+  async answer(call: Call): Promise<{ result: number; word: number; tail: readonly number[] }> {
     this.#isHopeless = false;
     this.#expecting?.abort();
     this.#called++;
@@ -324,21 +318,20 @@ export class Session {
     malloc: ({ device }, bytes, of) =>
       bytes === 0 ? 0 : this.#allocate(device, bytes, ([undefined, 'host', 'managed'] as const)[of]),
     free: async (_, address) => {
-      const found = this.#memoryOf(address);
-      this.#memories.delete(upper(address));
-      await this.#moving(this.#gpu(found.rank).synchronize());
-      found.free();
+      const { rank, free, stays } = this.#memoryOf(address);
+      if (!stays) this.#memories.delete(upper(address));
+      await this.#moving(this.#gpu(rank).synchronize());
+      if (!stays) free();
     },
     mallocAsync: async (call, bytes, stream, pool) => {
       if (bytes === 0) return 0;
       const address = this.#allocate(pool === 0 ? call.device : pool - 1, bytes);
+      if (this.#isCaptured(stream)) this.#memories.get(upper(address))!.stays = true;
       await this.#enqueue(call, stream, nodeKinds.malloc, (on) => on.claim(address, bytes));
       return address;
     },
     freeAsync: (call, address, stream) => {
-      const { bytes, free } = this.#memoryOf(address);
-      // A graph that is launched again has its memory again.
-      const stays = this.#isCaptured(stream);
+      const { bytes, free, stays = this.#isCaptured(stream) } = this.#memoryOf(address);
       if (!stays) this.#memories.delete(upper(address));
       return this.#enqueue(call, stream, nodeKinds.free, (on) => {
         on.claim(address, bytes);
@@ -376,9 +369,8 @@ export class Session {
       stream.copy(to, from, bytes);
       await this.#moving(stream.synchronize());
     },
-    fill: (call, to, value, bytes, stream) => {
-      return this.#enqueue(call, stream, nodeKinds.fill, (on) => on.fill(to, bytes, value));
-    },
+    fill: (call, to, value, bytes, stream) =>
+      this.#enqueue(call, stream, nodeKinds.fill, (on) => on.fill(to, bytes, value)),
     where: (_, address) => {
       const found = this.#memories.get(upper(address));
       if (found === undefined || address % 2 ** 32 >= found.bytes) return 0;

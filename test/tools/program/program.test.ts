@@ -87,6 +87,7 @@ describe('a CUDA program', needing('nvcc'), () => {
     ['mapped', 'managed 8\n', 'waits for a kernel without a call, as the kernel waits for it'],
     ['own', '3, 6, 11 and 12\n', 'shares a variable and memory of its own with kernels of two devices'],
     ['spins', '100 ms\n', 'waits for the clock alone'],
+    ['again', 'again 3 and 3\n', 'frees memory of a graph that is launched again'],
   ])('%s: clean', (name, printed) => {
     const { status, stdout } = check(name);
     expect(stdout).toContain(printed);

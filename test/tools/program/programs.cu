@@ -117,6 +117,29 @@ static int pool(int misses) {
   return cudaGetLastError() == cudaSuccess ? 0 : 1;
 }
 
+// Memory that a graph makes, the host frees, and the graph makes again.
+static int again() {
+  int *at, results[2];
+  cudaStream_t one;
+  cudaGraph_t captured;
+  cudaGraphExec_t made;
+  cudaStreamCreate(&one);
+  cudaStreamBeginCapture(one, cudaStreamCaptureModeGlobal);
+  cudaMallocAsync(&at, sizeof(int), one);
+  cudaMemsetAsync(at, 0, sizeof(int), one);
+  increase<<<1, 1, 0, one>>>(at, 3);
+  cudaStreamEndCapture(one, &captured);
+  cudaGraphInstantiate(&made, captured, 0);
+  for (int &result : results) {
+    cudaGraphLaunch(made, one);
+    cudaStreamSynchronize(one);
+    cudaMemcpy(&result, at, sizeof(int), cudaMemcpyDeviceToHost);
+    cudaFree(at);
+  }
+  printf("again %d and %d\n", results[0], results[1]);
+  return cudaGetLastError() == cudaSuccess ? 0 : 1;
+}
+
 // A copy that the host does not wait for before it writes anew.
 static int reuse(int misses) {
   int host = 3, result, *at;
@@ -226,6 +249,7 @@ int main(int argc, char **argv) {
   if (!strcmp(name, "reuse")) return reuse(misses);
   if (!strcmp(name, "many")) return many(atoi(argv[2]));
   if (!strcmp(name, "mapped")) return mapped();
+  if (!strcmp(name, "again")) return again();
   if (!strcmp(name, "own")) return own();
   if (!strcmp(name, "spins")) return spins();
   if (!strcmp(name, "array")) {
