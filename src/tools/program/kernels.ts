@@ -10,7 +10,7 @@ interface Program {
 export class Kernels {
   readonly #name: string;
   readonly #programs = new Map<string, Program>();
-  /** The same, without a look at texts that may be long. */
+  /** Programs by the list of texts itself, which may be long. */
   readonly #known = new WeakMap<readonly string[], Program>();
   readonly launched: string[] = [];
   /** The files that their lines are in. */
