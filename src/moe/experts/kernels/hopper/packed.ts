@@ -79,7 +79,7 @@ export function packedGemmKernel(shape: GemmShape, most: number, kind: 'sim' | '
         }
       } else {
         g.group.takeRegisters(208);
-        if (u.KNOWN) g.awaitPrevious();
+        // Whatever these threads write comes behind rows, which were awaited.
         const { rowScales, weightScales, bias, routes, to, toScales } = p;
         const outputs = { rowScales, weightScales, bias, routes, to, toScales };
         const group = g.warp.shuffle(g.warpId / 4, 0) - 1;
