@@ -37,6 +37,17 @@ static inline f32 __uint_as_float(u32 a) {
 
 static inline u32 __popc(u32 a) { return u32(__builtin_popcount(a)); }
 static inline u32 __ffs(i32 a) { return u32(__builtin_ffs(a)); }
+// Four bytes of two words: eight more than a byte's place asks for its highest bit, eight times.
+static inline u32 permute(u32 a, u32 b, u32 selection) {
+  const u64 both = u64(b) << 32 | a;
+  u32 result = 0;
+  for (u32 i = 0; i < 4; i++) {
+    const u32 nibble = selection >> 4 * i & 15u;
+    const u32 byte = u32(both >> 8 * (nibble & 7u)) & 0xffu;
+    result |= (nibble < 8 ? byte : byte >> 7 ? 0xffu : 0u) << 8 * i;
+  }
+  return result;
+}
 static inline f32 __fmaf_rn(f32 a, f32 b, f32 c) { return __builtin_fmaf(a, b, c); }
 static inline f32 __frcp_rn(f32 a) { return 1.0f / a; }
 

@@ -97,7 +97,9 @@ describe('the network alone', () => {
       const ceiling = await networkCeiling(ranks, memory, sent);
       return ceiling.time('dispatch', 1, 1, 0);
     };
-    await expect(LocalCircle.run(2, program)).rejects.toThrow(/targetOffset is 10000/);
+    // A rank may hear of the other's end before that of its own proxy.
+    const said = await LocalCircle.run(2, (circle) => program(circle).catch(String));
+    expect(said.join('\n')).toMatch(/targetOffset is 10000/);
   });
 });
 
