@@ -246,6 +246,8 @@ function brokenSynchronisation(first: Side, { known, observations, where }: Circ
   const failed = latest(
     observations,
     (seen) =>
+      // A thread that updates in a loop sees its own.
+      seen.reader !== seen.write.moment.by &&
       known.includes(seen.reader, seen.epoch) &&
       !synchronisedBefore(seen, known) &&
       (carriesOn(seen, first) || originOf(seen.write, seen.location, first, observations) !== undefined),
@@ -326,17 +328,23 @@ function originOf(
   first: Side,
   observations: readonly Observation[],
 ): AtomicWrite | undefined {
-  const { moment } = write;
-  if (moment.includes(first.by, first.epoch)) return write;
-  const update = observations.find(
-    (seen) =>
-      seen.reader === moment.by &&
-      seen.epoch === moment.epoch &&
-      seen.location === location &&
-      kindOf(seen.meta) === 'update',
-  );
-  const from = update && originOf(update.write, location, first, observations);
-  return from?.heads.length === 0 ? from : undefined;
+  let [origin, before] = [write, Number.POSITIVE_INFINITY];
+  while (!origin.moment.includes(first.by, first.epoch)) {
+    const { by, epoch } = origin.moment;
+    // Its first update: what it saw was seen before.
+    const update = earliest(
+      observations,
+      (seen) =>
+        seen.reader === by &&
+        seen.epoch === epoch &&
+        seen.order < before &&
+        seen.location === location &&
+        kindOf(seen.meta) === 'update',
+    );
+    if (update === undefined) return undefined;
+    [origin, before] = [update.write, update.order];
+  }
+  return origin === write || origin.heads.length === 0 ? origin : undefined;
 }
 
 function synchronisedBefore({ outcome, fencedIn, reader }: Observation, known: ReleaseHead): boolean {
