@@ -190,6 +190,25 @@ describe('hints', () => {
     );
   });
 
+  it('find who was waited for by more updates than are remembered', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const [put, take] = [0, 1].map((rank) => script.launch(script.stream(rank)).thread(0, 0)) as [
+      number,
+      number,
+    ];
+    const update = (by: number, label: string) => script.update(by, 'relaxed', 'sys', buffer, flag, label);
+    for (let looks = 0; looks < 10_000; looks++) update(take, 'poll');
+    script.write(put, buffer, 0, 'data');
+    update(put, 'flag');
+    update(take, 'poll');
+    script.fence(take, 'sys');
+    script.read(take, buffer, 0, 'use');
+    expect(hintOf(script, 'data', 'use')).toBe(
+      "The atomic at flag was seen by the atomic at poll, but releases nothing: make it a release, or put g.fence('sys') before it.",
+    );
+  });
+
   it('tell atomics of two sizes', () => {
     const script = new Script();
     const buffer = script.buffer();
