@@ -5,6 +5,7 @@
  * leads from one such thread to the other.
  */
 
+import { getOrMake } from '../../../base/maps.js';
 import type { Space } from '../../../lang/index.js';
 import {
   bytesOf,
@@ -243,18 +244,17 @@ function missingProxyFence(first: Side, second: Side, { known, space }: RaceCirc
 
 /** The hint about a load that saw a store but did not synchronise with it, though that would have ordered the two accesses. */
 function brokenSynchronisation(first: Side, { known, observations, where }: Circumstances): Said | null {
+  const originOf = originsOf(first, observations);
   const failed = latest(
     observations,
     (seen) =>
-      // A thread that updates in a loop sees its own.
-      seen.reader !== seen.write.moment.by &&
       known.includes(seen.reader, seen.epoch) &&
       !synchronisedBefore(seen, known) &&
-      (carriesOn(seen, first) || originOf(seen.write, seen.location, first, observations) !== undefined),
+      (carriesOn(seen, first) || originOf(seen) !== undefined),
   );
   if (failed === undefined) return null;
   const { reader, meta } = failed;
-  const write = originOf(failed.write, failed.location, first, observations) ?? failed.write;
+  const write = originOf(failed) ?? failed.write;
   const outcome = write === failed.write ? failed.outcome : 'no-release';
   const writer = write.moment.by;
   const wrote = `the ${verb(write.meta)} at ${where(siteOf(write.meta))}`;
@@ -321,30 +321,33 @@ function brokenSynchronisation(first: Side, { known, observations, where }: Circ
 const carriesOn = ({ write, outcome }: Observation, { by, epoch }: Side): boolean =>
   outcome === 'no-acquire' && write.inherited.some((head) => head.includes(by, epoch));
 
-/** The write, if it comes behind `first`; or the one at the start of its chain of updates, if that does and releases nothing. */
-function originOf(
-  write: AtomicWrite,
-  location: Observation['location'],
-  first: Side,
-  observations: readonly Observation[],
-): AtomicWrite | undefined {
-  let [origin, before] = [write, Number.POSITIVE_INFINITY];
-  while (!origin.moment.includes(first.by, first.epoch)) {
-    const { by, epoch } = origin.moment;
-    // Its first update: what it saw was seen before.
-    const update = earliest(
-      observations,
-      (seen) =>
-        seen.reader === by &&
-        seen.epoch === epoch &&
-        seen.order < before &&
-        seen.location === location &&
-        kindOf(seen.meta) === 'update',
+/**
+ * Where what was seen began: the write, if it comes behind `first`; or the one at the start of its chain of updates, if that does and
+ * releases nothing. One pass in the order of time, as threads that update in a loop make chains of thousands.
+ */
+function originsOf(first: Side, observations: readonly Observation[]) {
+  /** By location, thread and epoch: where the value began that an update of them carries on. */
+  const carried = new Map<object, Map<Actor, Map<number, AtomicWrite>>>();
+  const beginOf = ({ write, location }: Observation): AtomicWrite | undefined => {
+    const { moment } = write;
+    if (moment.includes(first.by, first.epoch)) return write;
+    return carried.get(location)?.get(moment.by)?.get(moment.epoch);
+  };
+  for (const seen of [...observations].sort((a, b) => a.order - b.order)) {
+    if (kindOf(seen.meta) !== 'update') continue;
+    const origin = beginOf(seen);
+    if (origin === undefined) continue;
+    const byThread = getOrMake(carried, seen.location, () => new Map());
+    getOrMake(
+      getOrMake(byThread, seen.reader, () => new Map()),
+      seen.epoch,
+      () => origin,
     );
-    if (update === undefined) return undefined;
-    [origin, before] = [update.write, update.order];
   }
-  return origin === write || origin.heads.length === 0 ? origin : undefined;
+  return (seen: Observation): AtomicWrite | undefined => {
+    const origin = beginOf(seen);
+    return origin === seen.write || origin?.heads.length === 0 ? origin : undefined;
+  };
 }
 
 function synchronisedBefore({ outcome, fencedIn, reader }: Observation, known: ReleaseHead): boolean {

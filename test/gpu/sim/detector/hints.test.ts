@@ -190,20 +190,18 @@ describe('hints', () => {
     );
   });
 
-  it('find who was waited for by more updates than are remembered', () => {
+  it.each([1, 2])('find who was waited for by more updates than are remembered, of %i threads', (takers) => {
     const script = new Script();
     const buffer = script.buffer();
-    const [put, take] = [0, 1].map((rank) => script.launch(script.stream(rank)).thread(0, 0)) as [
-      number,
-      number,
-    ];
+    const put = script.launch(script.stream(0)).thread(0, 0);
+    const take = script.launch(script.stream(1), { blocks: takers });
     const update = (by: number, label: string) => script.update(by, 'relaxed', 'sys', buffer, flag, label);
-    for (let looks = 0; looks < 10_000; looks++) update(take, 'poll');
+    for (let looks = 0; looks < 10_000; looks++) update(take.thread(looks % takers, 0), 'poll');
     script.write(put, buffer, 0, 'data');
     update(put, 'flag');
-    update(take, 'poll');
-    script.fence(take, 'sys');
-    script.read(take, buffer, 0, 'use');
+    update(take.thread(0, 0), 'poll');
+    script.fence(take.thread(0, 0), 'sys');
+    script.read(take.thread(0, 0), buffer, 0, 'use');
     expect(hintOf(script, 'data', 'use')).toBe(
       "The atomic at flag was seen by the atomic at poll, but releases nothing: make it a release, or put g.fence('sys') before it.",
     );
