@@ -290,6 +290,7 @@ export class MoeLayer {
   }
 }
 
+/** The most chunks of a forward. */
 const mostChunks = 2 ** 16;
 
 interface Chunk {

@@ -142,6 +142,7 @@ export interface PtxFunction {
   readonly labels: ReadonlyMap<string, number>;
   /** Lists of labels, for `brx.idx`. */
   readonly tables: ReadonlyMap<string, readonly string[]>;
+  /** Most threads of a block, if it says so. */
   readonly maxThreads: number | null;
   /** Blocks of a cluster along x, y and z, if it says so. */
   readonly cluster: readonly number[] | null;

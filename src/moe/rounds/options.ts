@@ -66,6 +66,7 @@ export const mxfp8 = (
   length: number,
 ): Row & { readonly dtype: 'bf16'; readonly rounds: 'mxfp8' } => ({ dtype, length, rounds: 'mxfp8' });
 
+/** The name under which the scales of a payload arrive that dispatch rounds. */
 export const scalesName = <N extends string>(name: N): `${N}Scales` => `${name}Scales`;
 
 /** The names of the scales that arrive beside the payloads that dispatch rounds. */

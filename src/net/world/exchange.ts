@@ -42,6 +42,7 @@ export interface Seat {
   failed(id: number, loss: Loss): void;
   /** Ranks were lost, so that every call but a regrouping fails, pending or later. Said once for each loss. */
   lost(loss: Loss): void;
+  /** The rank goes on in the next exchange, where it has this number. */
   regrouped(next: Exchange, rank: number): void;
   /** So many outsiders wait to be admitted. */
   waiting(outsiders: number): void;

@@ -34,6 +34,7 @@ import type { Timing } from './timing.js';
 interface GemmBenchPlan extends Measuring {
   readonly profile: string;
   readonly experts: number;
+  /** Rows an expert, on average. */
   readonly rows: readonly number[];
   /** Every expert gets as many; or routes are drawn. */
   readonly routes: 'even' | 'uniform';

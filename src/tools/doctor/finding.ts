@@ -4,6 +4,7 @@ import type { Probe } from '../../base/native/index.js';
 
 export interface DoctorFinding {
   readonly name: string;
+  /** `broken`: it is there and does not work. */
   readonly state: 'found' | 'missing' | 'broken';
   readonly detail: string;
   readonly enables: string;

@@ -27,6 +27,7 @@ export interface Parameters {
 export interface Fit extends Parameters {
   /** Nine of ten measurements of the source lie within exp(±off) of what its other cells predict. */
   readonly off: number;
+  /** The fewest and the most ranks that were measured. */
   readonly ep: readonly [least: number, most: number];
   /** The fewest and the most tokens a rank that were measured. */
   readonly tokens: readonly [least: number, most: number];

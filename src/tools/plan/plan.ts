@@ -13,6 +13,7 @@ export interface Question {
   readonly layer: Profile;
   readonly machine: DataSheet;
   readonly place: RankPlacement;
+  /** Numbers of tokens of a rank. */
   readonly tokens: readonly number[];
   readonly law: RoutingLaw;
   readonly dtype: FormatName;

@@ -10,6 +10,7 @@ export const chunksOf = ({ chunk }: Travel, tokens: number): number =>
 export interface Load {
   readonly hits: Hits;
   readonly place: RankPlacement;
+  /** Tokens of a rank. */
   readonly tokens: number;
   readonly topK: number;
   readonly rowBytes: number;

@@ -7,6 +7,7 @@ import { nodesOf, type RankPlacement } from './routing.js';
 
 export interface WholeModel {
   readonly model: ProfileName;
+  /** Layers of experts. */
   readonly layers: number;
   readonly machine: DataSheet;
   readonly place: RankPlacement;

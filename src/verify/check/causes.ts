@@ -23,6 +23,7 @@ export interface Cause {
   readonly rules: readonly Assumption[];
   /** The change with which all disappear, in words: '__syncthreads() before all-reduce.cu:88:3'. Null where none was found. */
   readonly mend: string | null;
+  /** Schedules in which that was tried. */
   readonly tried: number;
 }
 

@@ -61,6 +61,7 @@ export class LaunchState {
     readonly stream: StreamState,
     readonly step: number,
     readonly kernel: string,
+    /** The knowledge with which its threads start. */
     readonly start: Clock,
     /** The knowledge on which their reads by way of L1 may rely until awaitPrevious; null: all that they know. */
     readonly settled: Clock | null,

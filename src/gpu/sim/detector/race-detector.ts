@@ -52,6 +52,7 @@ import * as sync from './sync.js';
 const observationsKept = 8192;
 const mbarrierBytes = 8;
 const nothingOlder: readonly never[] = [];
+/** A number that no stream of the machine has. */
 const noStream = -1;
 /** The number of an actor that makes no accesses of its own. */
 const noActor = -1;
