@@ -14,11 +14,11 @@ interface Part {
 const ceilings = {
   base: 1_100,
   lang: 11_350,
-  gpu: 21_470,
+  gpu: 21_480,
   net: 11_260,
-  moe: 20_000,
+  moe: 20_010,
   verify: 7_110,
-  tools: 10_090,
+  tools: 10_100,
   cli: 2_950,
 };
 
@@ -35,7 +35,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 85_400 },
+  { name: 'src', files: sources('src'), ceiling: 85_420 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_210 },
 ];
