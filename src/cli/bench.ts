@@ -325,8 +325,8 @@ combine back to back with all that they round and add up (d + c), plan, experts,
 Then the layer: one phase after another; with the shared expert beside the others, where there is one; in two chunks; one phase after another by the one-sided
 family, where another carries the layer; and with NCCL's sends and receives of as many rows, whose counts the host knows, in
 place of dispatch and combine. tokens/s is of all ranks and the fastest way; 'exposed' is the part of the fastest way's time that
-neither router nor experts use. 'memory' is how long rank 0 reads the weights of its experts and its shared one at the rate of plain loads, 'cores' how long its tensor
-cores multiply their rows at their highest clock. GFLOP counts rank 0's rows that routes need, 'padded' how many more its GEMMs multiply because of their tiles: no
+neither router nor experts use. 'memory' is how long the rank with most experts in use reads their weights and its shared one's at the rate of plain loads, 'cores' how long tensor
+cores multiply the rows of the rank with most at their highest clock. GFLOP counts rank 0's rows that routes need, 'padded' how many more its GEMMs multiply because of their tiles: no
 row is read for them.`,
       examples: [
         'layer --ep 2 --experts 4 --tokens 128 --trace layer.json',

@@ -6,6 +6,7 @@
 import { mlpParts } from '../../moe/experts/index.js';
 import { bytesOfWeight, layerInside, MoeLayer, type MoeLayerOptions, readBits } from '../../moe/index.js';
 import type { Bits } from '../../moe/layer/index.js';
+import type { World } from '../../net/world/index.js';
 import { compareBits, compareClosely } from '../../verify/testing/index.js';
 import { type Bounds, boundsColumns, boundsOf, measureRates, type Rates } from './bounds.js';
 import { layerInWords, percent, powerColumns } from './columns.js';
@@ -15,7 +16,7 @@ import { createLayerData, type LayerData, type LayersPlan, saidOf } from './laye
 import { joinNccl, ncclRound } from './nccl.js';
 import type { NcclCommunicator } from './nccl-library.js';
 import { type Bench, type Tell, wrongResult } from './run.js';
-import type { Spread } from './statistics.js';
+import { type Spread, slowest } from './statistics.js';
 import type { Grouping, Steps } from './timing.js';
 import { routeSets, workload } from './workload.js';
 
@@ -103,7 +104,7 @@ async function measure(bench: Prepared) {
   const row = first.time.median;
   const fastest = fastestOf(ways).median;
   return {
-    // Rows, bounds and operations are those of rank 0's experts; the bounds count its shared expert too.
+    // Rows and operations are those of rank 0's experts; the bounds are of the ranks that have most, and count a shared expert too.
     ...{ tokens, family, why, parts, ways, rows, bounds, ...flops },
     // Tokens of all ranks together, by the fastest of Heddle's ways. A simulated step is no time.
     ...(plan.device === 'cuda' && { tokensPerSecond: (plan.ranks * tokens) / (fastest * 1e-6) }),
@@ -164,15 +165,21 @@ async function partsOf(bench: Prepared, layer: MoeLayer) {
     experts: await time(bench, [() => experts.run(received, stream, bench.tokens)]),
     ...(shared && { shared: await time(bench, [() => shared.begin(x, out, stream)]) }),
   };
-  return { parts, rows: total, flops, bounds: layerBounds(bench, counts) };
+  return { parts, rows: total, flops, bounds: await layerBounds(bench, counts) };
 }
 
-function layerBounds({ data, plan: { weights }, rates, tokens }: Prepared, counts: Uint32Array): Bounds {
-  const { hidden, inner, sharedInner = 0 } = data.model;
-  const used = counts.filter((rows) => rows > 0).length;
-  const rows = counts.reduce((sum, some) => sum + some, 0);
-  return boundsOf(rates, weights === 'fp8' ? 'fp8' : 'bf16', {
-    weightBytes: 3 * bytesOfWeight[weights] * hidden * (used * inner + sharedInner),
+/** The experts that get rows, and the rows, of the ranks that have most. Every rank calls it. */
+export async function mostOfRanks(world: Pick<World, 'allGather'>, counts: Uint32Array) {
+  const mine = [counts.filter((rows) => rows > 0).length, counts.reduce((sum, some) => sum + some, 0)];
+  return (await slowest(world, Float64Array.from(mine))) as [used: number, rows: number];
+}
+
+async function layerBounds(bench: Prepared, counts: Uint32Array): Promise<Bounds> {
+  const { rates, tokens, plan } = bench;
+  const { hidden, inner, sharedInner = 0 } = bench.data.model;
+  const [used, rows] = await mostOfRanks(bench.timing.world, counts);
+  return boundsOf(rates, plan.weights === 'fp8' ? 'fp8' : 'bf16', {
+    weightBytes: 3 * bytesOfWeight[plan.weights] * hidden * (used * inner + sharedInner),
     flops: 6 * hidden * (rows * inner + tokens * sharedInner),
   });
 }

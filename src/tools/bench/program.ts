@@ -56,16 +56,15 @@ export type Point = Awaited<ReturnType<typeof measure>>;
 
 /** Microseconds of work that a graph should hold, so that its own launch weighs little. */
 const graphTime = 2000;
-/**
- * A rough estimate of a round: its least time, and bytes a microsecond over NVLink. It only chooses how many rounds a
- * graph holds.
- */
-const roundLatency = 8;
-const bytesPerMicrosecond = 350_000;
+// Rough estimates of a round, over NVLink and where CPUs bring rows to a network: its least time, and bytes a microsecond. They
+// only choose how many rounds a graph holds, at least `fewest`.
+const overNvlink = { latency: 8, bytesPerMicrosecond: 350_000, fewest: 8 };
+const overNetwork = { latency: 100, bytesPerMicrosecond: 10_000, fewest: 2 };
 
-export function roundsFor({ dispatch, combine }: Pick<RoundBytes, 'dispatch' | 'combine'>): number {
-  const estimate = roundLatency + (dispatch.busiest + combine.busiest) / bytesPerMicrosecond;
-  return Math.max(8, Math.min(100, Math.ceil(graphTime / estimate)));
+export function roundsFor(of: Pick<RoundBytes, 'dispatch' | 'combine'>, nodes: number): number {
+  const { latency, bytesPerMicrosecond, fewest } = nodes === 1 ? overNvlink : overNetwork;
+  const estimate = latency + (of.dispatch.busiest + of.combine.busiest) / bytesPerMicrosecond;
+  return Math.max(fewest, Math.min(100, Math.ceil(graphTime / estimate)));
 }
 
 /** One rank's part, from the first kernel to the last. */
@@ -112,7 +111,7 @@ async function measure(tools: Tools, tokens: number, tell: Tell<never>) {
   const { timing, noise, ceilings, communicator, of, real, plan, placement } = tools;
   const doing = (what: string): void => tell.doing(`${tokens} tokens: ${what}`);
   const first = roundBytes(of, tokens, routeSets(of, tokens, 1));
-  const rounds = real ? roundsFor(first) : 2;
+  const rounds = real ? roundsFor(first, plan.nodes) : 2;
   const readBytes = tokens * rowBytesOf(of).dispatch;
   const sets = setsFor(rounds, readBytes, real ? timing.options.l2Bytes : Number.MAX_SAFE_INTEGER);
   const routes = routeSets(of, tokens, sets);

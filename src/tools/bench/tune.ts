@@ -153,7 +153,7 @@ async function tuneOne(
   const { timing } = rig;
   const { world } = timing;
   const first = roundBytes(of, tokens, routeSets(of, tokens, 1));
-  const rounds = Math.max(8, Math.ceil(roundsFor(first) / 2));
+  const rounds = Math.max(8, Math.ceil(roundsFor(first, 1) / 2));
   const shape: Shape = shapeOf(of, tokens);
   const sets = setsFor(rounds, tokens * dispatchRowBytes(shape), timing.options.l2Bytes);
   const routes = routeSets(of, tokens, sets);
