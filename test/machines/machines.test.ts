@@ -10,7 +10,7 @@ import { EtcdServer } from '../net/world/etcd/server.js';
 import { requireAllRight } from '../suite/nodes-over.js';
 import { transpiled } from '../tree.js';
 import { bundled, makeBundle } from './bundle.js';
-import { type Command, inGroup, limitMemory, Machines, outside } from './machine.js';
+import { type Command, inGroup, limitMemory, Machines, node, outside } from './machine.js';
 import type { Step } from './programs/several.js';
 
 /** The machines are emulated, and slower by a factor of ten or more. */
@@ -82,7 +82,7 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
         STEPS: JSON.stringify(Object.values(steps).map((of) => of(n))),
       }),
     );
-    const heddle = `${process.execPath} ${transpiled('src/cli/main.ts')}`;
+    const heddle = `${node} ${transpiled('src/cli/main.ts')}`;
     const command = `${heddle} run -n 2 --nodes 2 --device sim --no-prefix ${transpiled(`test/${place}.ts`)}`;
     launched = [0, 1].map((n) => machines.at(n).run(command));
   }, timeout);
@@ -104,7 +104,7 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
   /** Runs a program of the tests in a machine. */
   function run(n: number, program: string, variables: Readonly<Record<string, string>>): Command {
     const said = Object.entries(variables).map(([name, value]) => `${name}='${value}'`);
-    return machines.at(n).run(inGroup([...said, 'exec', process.execPath, program].join(' ')));
+    return machines.at(n).run(inGroup([...said, 'exec', node, program].join(' ')));
   }
 
   /** Starts this machine's part of a world of four ranks, which goes on without those that are lost until so many times all were there again. */

@@ -28,9 +28,9 @@ await World.join({ lossTimeoutMs }, async (world) => {
         cameBack = false;
         if (world.masked.length === 0 && --left === 0) last = n + 5;
       }
-      // One that boots on the same processors has more to do.
-      if (world.masked.length > 0) await delay(100);
       await round(n);
+      // The emulated machines idle meanwhile, and others on the same processors, which may boot, get on.
+      await delay(250);
     } catch (error) {
       if (error instanceof RankMaskedError) console.log(`${world.rank}: out`);
       else if (error instanceof RepeatRoundsError) n = error.round - 1;
