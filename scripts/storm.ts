@@ -7,7 +7,7 @@ import { execFileSync } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
 import { random } from '../src/verify/testing/index.js';
 import { bundled, makeBundle } from '../test/machines/bundle.js';
-import { type Command, inGroup, limitMemory, Machines, node, outside } from '../test/machines/machine.js';
+import { type Command, inGroup, limitMemory, Machines, outside } from '../test/machines/machine.js';
 import { EtcdServer } from '../test/net/world/etcd/server.js';
 import { transpile } from '../test/setup.js';
 
@@ -40,7 +40,7 @@ function start(n: number, again: boolean): Command {
   };
   const said = Object.entries(variables).map(([name, value]) => `${name}='${value}'`);
   const program = `${bundled('survive')} 0 ${waitMs} ${lossTimeoutMs}`;
-  return machines.at(n).run(inGroup(`${said.join(' ')} exec ${node} ${program}`));
+  return machines.at(n).run(inGroup(`${said.join(' ')} exec ${process.execPath} ${program}`));
 }
 
 async function inMachine(n: number, command: string): Promise<void> {

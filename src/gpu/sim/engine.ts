@@ -42,8 +42,9 @@ const nanosecondsPerLook = 1000;
 /** How many turns of the event loop a machine without runnable work waits before it believes its hosts blocked. */
 const patience = 2;
 
-/** How many turns of the event loop it waits before it looks only once a millisecond for what may come from outside. */
-const outsidePatience = 1000;
+/** For how many milliseconds it looks all the time for what may come from outside; then after pauses of a tenth of what it has waited. */
+const outsidePatienceMs = 10;
+const longestPauseMs = 16;
 
 export class Engine implements MachineServices {
   readonly ranks: number;
@@ -96,6 +97,8 @@ export class Engine implements MachineServices {
   #connected = false;
   /** Up to when the time without work has been counted, in milliseconds. */
   #idleSince = 0;
+  /** How long it has been without work, as counted so far. */
+  #idleMs = 0;
   /** Counts what may have given one of them something to do. */
   #moves = 0;
   /** The host programs that have accessed mapped memory, as threads of the detector, by rank. */
@@ -287,7 +290,7 @@ export class Engine implements MachineServices {
   #planLaterTurn(): void {
     if (this.#turnPlanned) return;
     this.#turnPlanned = true;
-    this.#pause = setTimeout(() => this.#turn(), 1);
+    this.#pause = setTimeout(() => this.#turn(), Math.min(this.#idleMs / 10, longestPauseMs));
     if (!this.hosts.anyPending && !this.#waits.any) this.#pause.unref();
   }
 
@@ -335,7 +338,8 @@ export class Engine implements MachineServices {
     if (this.#connected && this.#endOverdueWaits()) return;
     const blocked = this.hosts.anyPending && this.hosts.allBlocked(this.killed);
     if (listens || (this.#connected && this.#waits.any && !blocked)) {
-      if (this.#idleTurns++ > outsidePatience) this.#planLaterTurn();
+      this.#idleTurns++;
+      if (this.#idleMs > outsidePatienceMs) this.#planLaterTurn();
       else this.#planTurn();
       return;
     }
@@ -554,6 +558,7 @@ export class Engine implements MachineServices {
     const now = performance.now();
     const idle = this.#idleTurns === 0 ? 0 : now - this.#idleSince;
     this.#idleSince = now;
+    this.#idleMs = idle === 0 ? 0 : this.#idleMs + idle;
     this.#waits.now += Math.round(1e6 * idle);
     if (!this.#waits.pass(1000 * idle)) return false;
     this.timeLimits++;
