@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 85_420 },
+  { name: 'src', files: sources('src'), ceiling: 85_430 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_210 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_235 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 30_050 },
