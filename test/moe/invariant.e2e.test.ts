@@ -13,9 +13,10 @@ const model: MoeModel = {
 };
 const all = 10;
 
-describe.each(['bf16', 'fp8'] as const)('a layer with rows and weights of %s', (dtype) => {
+describe.each(['bf16', 'fp8', 'mxfp4'] as const)('a layer with weights of %s', (dtype) => {
   const inputs = makeLayer(model, [all], 5, dtype);
-  const how = { rows: dtype, invariant: true } as const;
+  const rows = dtype === 'fp8' ? dtype : 'bf16';
+  const how = { rows, invariant: true } as const;
   const together = bitsOfTokens(inputs, { tokens: [Array.from({ length: all }, (_, t) => t)], ...how });
 
   test.each(Object.entries(batchesOf(model, all, dtype === 'bf16' ? 8 : 2)))('%s', async (_, batch) => {
@@ -27,7 +28,7 @@ describe.each(['bf16', 'fp8'] as const)('a layer with rows and weights of %s', (
   test('and it is not so by itself', async () => {
     const { tokens } = batchesOf(model, all, 4)['on 4 ranks']!;
     const expected = await together;
-    const usual = await bitsOfTokens(inputs, { tokens, rows: dtype });
+    const usual = await bitsOfTokens(inputs, { tokens, rows });
     const differs = [...usual].filter(([token, bits]) => `${bits}` !== `${expected.get(token)}`);
     expect(differs.length).toBeGreaterThan(0);
   });

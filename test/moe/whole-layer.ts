@@ -1,6 +1,6 @@
 /** A whole layer with weights from a seed, as its ranks run it, and what it means in the plainest code. */
 import type { Device, Stream } from '../../src/gpu/index.js';
-import { tensorFrom } from '../../src/moe/index.js';
+import { type LayerWeightsType, tensorFrom } from '../../src/moe/index.js';
 import {
   type Bits,
   type Dtype,
@@ -21,6 +21,7 @@ import {
   isScaled,
   layerWeights,
   makeMlp,
+  makePackedMlp,
   makeRouted,
   makeScaledMlp,
   ofKind,
@@ -48,9 +49,9 @@ export function makeLayer(
   model: MoeModel,
   tokens: readonly number[],
   seed: number,
-  weights: 'bf16' | 'fp8' = 'bf16',
+  weights: LayerWeightsType = 'bf16',
 ): LayerInputs {
-  const make = weights === 'fp8' ? makeScaledMlp : makeMlp;
+  const make = { bf16: makeMlp, fp8: makeScaledMlp, mxfp4: makePackedMlp }[weights];
   const { hidden, experts, inner, sharedInner } = model;
   const correction = model.routing.scores === 'sigmoid';
   const all = tokens.reduce((sum, own) => sum + own, 0);

@@ -14,12 +14,12 @@ const all = 40;
 const every = Array.from({ length: all }, (_, t) => t);
 
 for (const [name, model] of Object.entries(models)) {
-  for (const dtype of ['bf16', 'fp8'] as const) {
+  for (const dtype of ['bf16', 'fp8', 'mxfp4'] as const) {
     // gpt-oss's sizes are no multiples of 128.
     if (dtype === 'fp8' && model.inner % 128 !== 0) continue;
     describe(`${name}, ${dtype}`, needs(1, 300_000), () => {
       const inputs = makeLayer(model, [all], 3, dtype);
-      const how = { rows: dtype, invariant: true } as const;
+      const how = { rows: dtype === 'fp8' ? dtype : 'bf16', invariant: true } as const;
       let together: ReturnType<typeof bitsOfTokens> | undefined;
       const batches: Record<string, Batch> = {
         ...batchesOf(model, all, gpus >= 4 ? 4 : gpus),
