@@ -14,7 +14,7 @@ interface Part {
 const ceilings = {
   base: 1_100,
   lang: 11_350,
-  gpu: 21_480,
+  gpu: 21_520,
   net: 11_260,
   moe: 20_010,
   verify: 7_110,
@@ -35,7 +35,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 85_430 },
+  { name: 'src', files: sources('src'), ceiling: 85_470 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_235 },
 ];

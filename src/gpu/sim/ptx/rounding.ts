@@ -44,6 +44,7 @@ function round({ mantissa, exponent }: Exact, to: Format, mode: Direction): numb
 
 const double = new Float64Array(1);
 const bits = new BigUint64Array(double.buffer);
+const words = new Uint32Array(double.buffer);
 
 function exact(value: number): Exact {
   double[0] = value;
@@ -51,6 +52,43 @@ function exact(value: number): Exact {
   const fraction = bits[0]! & 0xfffffffffffffn;
   const mantissa = biased === 0 ? fraction : fraction | 0x10000000000000n;
   return { mantissa: value < 0 ? -mantissa : mantissa, exponent: Math.max(biased, 1) - 1075 };
+}
+
+/** Far from where results of f64 overflow, or lose bits because they are small. */
+const isModerate = (value: number): boolean => {
+  const size = Math.abs(value);
+  return size > 2 ** -400 && size < 2 ** 400;
+};
+
+/** What the rounding of a sum has lost. */
+function lostBySum(a: number, b: number, sum: number): number {
+  const ofB = sum - a;
+  return a - (sum - ofB) + (b - ofB);
+}
+
+/** Halves of 26 bits, so that their products are exact. */
+function halves(value: number): readonly [high: number, low: number] {
+  const shifted = value * (2 ** 27 + 1);
+  const high = shifted - (shifted - value);
+  return [high, value - high];
+}
+
+/** fma of f64 to nearest, for moderate numbers: sums that lose nothing, and a last bit that stands for all below it. */
+function fmaOfModerate(a: number, b: number, c: number): number {
+  const above = a * b;
+  const [aHigh, aLow] = halves(a);
+  const [bHigh, bLow] = halves(b);
+  const below = aLow * bLow - (above - aHigh * bHigh - aLow * bHigh - aHigh * bLow);
+  const small = c + below;
+  const high = above + small;
+  const [smallLost, highLost] = [lostBySum(c, below, small), lostBySum(above, small, high)];
+  const rest = smallLost + highLost;
+  const lost = lostBySum(smallLost, highLost, rest);
+  double[0] = rest;
+  if (lost !== 0 && (words[0]! & 1) === 0)
+    if (rest < 0 === lost < 0) words[0]!++;
+    else if (words[0]!-- === 0) words[1]!--;
+  return high + double[0];
 }
 
 const product = (a: Exact, b: Exact): Exact => ({
@@ -114,6 +152,9 @@ const operations = {
 export type Rounding = keyof typeof operations;
 
 export function operate(op: Rounding, to: Format, mode: Direction, a: number, b = 0, c = 0): number {
+  if (op === 'fma' && to === 'f64' && mode === 'rn' && isModerate(a) && isModerate(b))
+    if (isModerate(c)) return fmaOfModerate(a, b, c);
+    else if (c === 0) return a * b;
   const { plain, exact: of, terms }: Operation = operations[op];
   const nearest = plain(a, b, c);
   const finite = Number.isFinite(a) && Number.isFinite(b) && Number.isFinite(c);

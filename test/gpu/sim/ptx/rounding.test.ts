@@ -58,3 +58,14 @@ describe('f32', () => {
     }
   });
 });
+
+test('fma of f64: numbers of middling size are rounded as the same numbers scaled, for which no shorter way is taken', () => {
+  const number = () => (2 * random.below(2 ** 27) - 2 ** 27 + 1) * 2 ** random.below(9);
+  for (let i = 0; i < 2000; i++) {
+    const [a, b] = [number(), number()];
+    // Sums that cancel, ties, and what lies beside a tie.
+    const c = [number(), -a * b, a * b * 3 * 2 ** -54, a * b * 2 ** 53, a * number() * 2 ** -130][i % 5]!;
+    const [near, scaled] = [1, 2 ** 500].map((by) => operate('fma', 'f64', 'rn', a * by, b, c * by));
+    expect(near).toBe(scaled! / 2 ** 500);
+  }
+});
