@@ -54,26 +54,26 @@ function exact(value: number): Exact {
   return { mantissa: value < 0 ? -mantissa : mantissa, exponent: Math.max(biased, 1) - 1075 };
 }
 
-/** Far from where results of f64 overflow, or lose bits because they are small. */
+/** Results of f64 are far from where they overflow, or lose bits because they are small. */
 const isModerate = (value: number): boolean => {
   const size = Math.abs(value);
   return size > 2 ** -400 && size < 2 ** 400;
 };
 
-/** What the rounding of a sum has lost. */
+/** The rounding of a sum has lost that. */
 function lostBySum(a: number, b: number, sum: number): number {
   const ofB = sum - a;
   return a - (sum - ofB) + (b - ofB);
 }
 
-/** Halves of 26 bits, so that their products are exact. */
+/** The halves have 26 bits, so that their products are exact. */
 function halves(value: number): readonly [high: number, low: number] {
   const shifted = value * (2 ** 27 + 1);
   const high = shifted - (shifted - value);
   return [high, value - high];
 }
 
-/** fma of f64 to nearest, for moderate numbers: sums that lose nothing, and a last bit that stands for all below it. */
+/** Sums that lose nothing make fma of f64 for moderate numbers; the last bit of one stands for all below it. */
 function fmaOfModerate(a: number, b: number, c: number): number {
   const above = a * b;
   const [aHigh, aLow] = halves(a);
