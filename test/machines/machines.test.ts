@@ -60,6 +60,9 @@ const stepsOf = (etcd: string): Readonly<Record<string, (n: number) => Step>> =>
   // Over verbs all cases; over tcp, by which processes of one machine run them, a few.
   'verbs;ofi_rxm': (n) => rounds(n, 'verbs;ofi_rxm', 'rxe0'),
   'tcp;ofi_rxm': (n) => rounds(n, 'tcp;ofi_rxm', 'eth0', 'bf16'),
+  'what there is': (n) => ({
+    ...{ program: '../src/cli/main', args: [n === 0 ? 'fabric' : 'doctor'], variables: {} },
+  }),
 });
 
 const rounds = (n: number, ...args: readonly string[]): Step => ({
@@ -78,7 +81,7 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
     const steps = stepsOf(`etcd://${outside}:${etcd.port}/heddle`);
     names = Object.keys(steps);
     several = [0, 1].map((n) =>
-      run(n, transpiled('test/machines/programs/several.ts'), {
+      run(n, `${process.execPath} ${transpiled('test/machines/programs/several.ts')}`, {
         STEPS: JSON.stringify(Object.values(steps).map((of) => of(n))),
       }),
     );
@@ -104,12 +107,12 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
   /** Runs a program of the tests in a machine. */
   function run(n: number, program: string, variables: Readonly<Record<string, string>>): Command {
     const said = Object.entries(variables).map(([name, value]) => `${name}='${value}'`);
-    return machines.at(n).run(inGroup([...said, 'exec', node, program].join(' ')));
+    return machines.at(n).run(inGroup([...said, 'exec', program].join(' ')));
   }
 
   /** Starts this machine's part of a world of four ranks, which goes on without those that are lost until so many times all were there again. */
   const survive = (n: number, times: number, variables: Readonly<Record<string, string>>): Command =>
-    run(n, `${bundled('survive')} ${times}`, { ...partOf(n), ...variables });
+    run(n, `${node} ${bundled('survive')} ${times}`, { ...partOf(n), ...variables });
 
   it.each([...launchers.map(([name]) => name), 'in etcd'])('meet: %s', async (name) => {
     const met = ['rank 0', 'rank 1'];
@@ -148,11 +151,20 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
     requireAllRight(out, provider, 4, 2, lines.join('\n'), wanted);
   });
 
+  it('say what there is: soft-RoCE, no measure of speed, and what GPU memory would take', async () => {
+    const [fabric, doctor] = (await said('what there is')).map((lines) => lines.join('\n'));
+    const soft = /rxe\d: soft-RoCE on eth\d: RDMA in software, no measure of speed; .* by dma-buf/g;
+    expect(fabric!.match(soft)).toHaveLength(2);
+    expect(fabric).toMatch(/^verbs;ofi_rxm +rxe0 .* staged$/m);
+    expect(doctor).toMatch(/rxe0 up, soft-RoCE on eth0: .*no measure of speed.*dma-buf.*rxe1 up, soft-RoCE/);
+    expect(doctor).toMatch(/providers: .*verbs;ofi_rxm \(rxe0, rxe1\)/);
+  });
+
   it('over verbs: rounds of four nodes of one rank each', async () => {
     // Nobody else is at work by then.
-    await said('tcp;ofi_rxm');
+    await said('what there is');
     const parts = [0, 1, 2, 3].map((rank) =>
-      run(rank >> 1, `${bundled('nodes-rank')} 'verbs;ofi_rxm' rxe0 bf16`, {
+      run(rank >> 1, `${node} ${bundled('nodes-rank')} 'verbs;ofi_rxm' rxe0 bf16`, {
         ...known,
         ...{ HEDDLE_RANK: `${rank}`, HEDDLE_WORLD: '4', HEDDLE_ADDRESS: '10.99.0.1:29501' },
       }),
