@@ -53,8 +53,8 @@ const ANSWER_MS = 10_000;
 /** The first and the longest pause between attempts. */
 const PAUSE_MS = 25;
 const LONGEST_PAUSE_MS = 1_000;
-/** Signs of life in each loss timeout. */
-const BEATS = 4;
+/** Signs of life in each loss timeout: ranks of a process share an event loop, and it may stand still for all but one. */
+const BEATS = 10;
 /** A prefix that tells etcd's requests of several keys from each other. */
 const SEQUENCE_DIGITS = 12;
 
