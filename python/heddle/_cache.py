@@ -38,17 +38,18 @@ def compiled(shape: Shape, quiet: bool = False) -> Path:
         # Whoever comes later waits here, and finds the file. A lock ends with its process.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not file.exists():
+            node = find_node()
             if not quiet:
                 print(f"heddle: compiling {shape} (once; kept in {file.parent}) …", file=sys.stderr, flush=True)
             with tempfile.TemporaryDirectory(dir=file.parent) as made:
-                _compile(shape, Path(made))
+                _compile(node, shape, Path(made))
                 # Readers see all of it or nothing.
                 os.replace(Path(made) / "heddle.heddle", file)
     return file
 
 
-def _compile(shape: Shape, out: Path) -> None:
-    command = [find_node(), str(javascript), *shape.command(), "--out", str(out), "--json"]
+def _compile(node: str, shape: Shape, out: Path) -> None:
+    command = [node, str(javascript), *shape.command(), "--out", str(out), "--json"]
     libraries = os.pathsep.join([*compilers(), os.environ.get("LD_LIBRARY_PATH", "")])
     try:
         done = subprocess.run(command, env={**os.environ, "LD_LIBRARY_PATH": libraries}, capture_output=True, text=True)

@@ -44,10 +44,14 @@ class Proxy:
             self._hear(self._process.stdout.readline())  # type: ignore[union-attr]
         except (HeddleError, OSError) as error:
             self._lost = error if isinstance(error, HeddleError) else HeddleError("HEDDLE_PROXY", str(error))
-        for other, said in enumerate(all_gather(str(self._lost or "").encode())):
-            if said:
-                self.stop()
-                raise HeddleError("HEDDLE_PROXY", f"the proxy of rank {other} did not start: {said.decode()}")
+        # Who lost another rank knows less than who has a reason of its own.
+        hearsay = isinstance(self._lost, RankLostError) and self._lost.rank != rank
+        mine = [hearsay, rank, str(self._lost)] if self._lost else []
+        failed = [said for said in map(json.loads, all_gather(json.dumps(mine).encode())) if said]
+        if failed:
+            self.stop()
+            _, other, why = min(failed)
+            raise HeddleError("HEDDLE_PROXY", f"the proxy of rank {other} did not start: {why}")
         threading.Thread(target=self._watch, daemon=True).start()
 
     def check(self) -> None:

@@ -145,8 +145,10 @@ def use(
     for module in modules:
         takes = {} if by_torch else _as_heddle_takes(module)
         module.heddle = Experts(buffers, **takes) if takes else ExpertParallel(buffers)
-        if in_fours:
-            # Nobody else reads them: this copy is the only one.
+        # transformers 5.18 leaves out routes to experts elsewhere where it is told that there are some.
+        module._is_expert_parallel = True
+        if takes and _is_clamped(module):
+            # What is on the GPU once: as Heddle takes it.
             module.packed = takes
             for name in _weights:
                 setattr(module, name, None)

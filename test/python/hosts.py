@@ -1,5 +1,5 @@
-"""Two ranks of two nodes, a process each, on a stub of the driver: this script packs a message as kernels do, and the ranks' proxies move it. Then a
-proxy dies, and all ranks hear whose.
+"""Two ranks of two nodes, a process each, on a stub of the driver. First one has another network, and all ranks hear whose proxy did not start. Then this
+script packs a message as kernels do, and the ranks' proxies move it. Then a proxy dies, and all ranks hear whose.
 """
 
 import ctypes
@@ -34,6 +34,13 @@ def lost(buffers):
 def be(rank, file):
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
     options = dict(experts=4, top_k=2, max_tokens=8, hidden=128, nodes=2, device=torch.device("cpu"))
+    said, network = [], os.environ["HEDDLE_PROVIDER"]
+    try:
+        os.environ["HEDDLE_PROVIDER"] = "nowhere" if rank == 1 else network
+        heddle.Buffers(**options)
+    except heddle.HeddleError as error:
+        said.append(f"{error.code}: {error}")
+    os.environ["HEDDLE_PROVIDER"] = network
     buffers = heddle.Buffers(**options)
     described = buffers._player.description
     names = [of["name"] for of in described["memory"]]
@@ -50,7 +57,7 @@ def be(rank, file):
     until(lambda: came.value == epoch or lost(buffers))
     buffers.check()
     found = ctypes.string_at(at + of["in"] + of["rows"], of["row"])
-    said = [f"a row of {found[0]} came" if found == bytes([8 - rank]) * of["row"] else "another row came"]
+    said.append(f"a row of {found[0]} came" if found == bytes([8 - rank]) * of["row"] else "another row came")
     dist.barrier()
     if rank == 1:
         buffers._proxy._process.send_signal(signal.SIGKILL)

@@ -9,6 +9,7 @@ exchanged   each rank its own batch, rows by NCCL's all-to-all, experts by torch
 """
 
 import argparse
+import copy
 import json
 import os
 import socket
@@ -22,18 +23,19 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.distributed.device_mesh import init_device_mesh
-from transformers import AutoModelForCausalLM, DeepseekV3Config, FineGrainedFP8Config, GptOssConfig, Qwen3MoeConfig, StaticCache
+from transformers import AutoModelForCausalLM, DeepseekV3Config, FineGrainedFP8Config, GptOssConfig, MixtralConfig, Qwen3MoeConfig, StaticCache
 from transformers.distributed.tensor_parallel import ALL_PARALLEL_STYLES
 from transformers.integrations.finegrained_fp8 import replace_with_fp8_linear
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, _grouped_linear, grouped_mm_experts_forward
 
 import heddle
+import heddle.transformers
 
 #: Sequences that a rank decodes, and those that it prefills.
 DECODED, PREFILLED = 32, 4
 #: Tokens of a sequence that is decoded.
 CACHED = 64
-WAYS = ("heddle", "masked", "exchanged")
+WAYS = ("masked", "exchanged", "heddle")
 CONFIGS = {
     "qwen3_30b": lambda layers: Qwen3MoeConfig(
         hidden_size=2048,
@@ -61,6 +63,7 @@ CONFIGS = {
     ),
     # The same in the four bits in which it is published, which only Heddle runs.
     "gpt_oss_20b_mxfp4": lambda layers: CONFIGS["gpt_oss_20b"](layers),
+    "mixtral_8x7b": lambda layers: MixtralConfig(num_hidden_layers=layers or 32),
     # As many layers as fit, all of them with experts, which are fp8; the others are bf16. torch's ways need kernels from the network.
     "deepseek_v3": lambda layers: DeepseekV3Config(
         num_hidden_layers=layers or 4, first_k_dense_replace=0, num_nextn_predict_layers=0
@@ -71,6 +74,7 @@ SMALL = {
     "gpt_oss_20b_mxfp4": dict(hidden_size=256, num_attention_heads=4, num_key_value_heads=2, head_dim=64, intermediate_size=128),
     "qwen3_30b": dict(hidden_size=256, num_attention_heads=4, num_key_value_heads=2, head_dim=64, intermediate_size=256),
     "gpt_oss_20b": dict(hidden_size=256, num_attention_heads=4, num_key_value_heads=2, head_dim=64, intermediate_size=128),
+    "mixtral_8x7b": dict(hidden_size=256, num_attention_heads=4, num_key_value_heads=2, head_dim=64, intermediate_size=128),
     "deepseek_v3": dict(hidden_size=256, num_attention_heads=4, num_key_value_heads=4, intermediate_size=256),
 }
 
@@ -87,7 +91,7 @@ def shapes(name, given):
     """The shapes that Heddle compiles for a model."""
     config, fp8 = config_of(name, given), name == "deepseek_v3"
     gpt = name.startswith("gpt_oss")
-    inner = config.intermediate_size if gpt else config.moe_intermediate_size
+    inner = config.intermediate_size if gpt or name == "mixtral_8x7b" else config.moe_intermediate_size
     kind = dict(activation="clamped-swiglu", biases=True) if gpt else {}
     if name == "gpt_oss_20b_mxfp4":
         kind.update(weights="mxfp4")
@@ -115,6 +119,7 @@ def build(config, rank, ranks, device, fp8, mxfp4):
             part = torch.empty(of.shape[0] // ranks, *of.shape[1:], dtype=of.dtype, device="meta")
             setattr(module, name, torch.nn.Parameter(part, requires_grad=False))
         module.num_experts //= ranks
+        module._is_expert_parallel = True
     model.to_empty(device=device)
     torch.manual_seed(0)
     model.init_weights()
@@ -174,6 +179,10 @@ class Bench:
         self.model = build(self.config, rank, given.ranks, self.device, name == "deepseek_v3", "mxfp4" in name)
         self.mesh = init_device_mesh(given.device, (given.ranks,))
         self.way, self.buffers, self.made = "", None, {}
+        # Of gpt-oss Heddle keeps its own form alone, so torch's ways come first.
+        first = next(heddle.transformers.experts_of(self.model))
+        self.first = copy.copy(first)
+        self.first._parameters = dict(first._parameters)
         for module in self.model.modules():
             if type(module).__name__.endswith("Router"):
                 module.register_forward_hook(self.routed)
@@ -337,7 +346,7 @@ class Bench:
         x = torch.randn(tokens, shape.hidden, device=self.device).bfloat16()
         ids = torch.rand(tokens, shape.experts, device=self.device).topk(shape.top_k).indices
         weights = torch.rand(ids.shape, device=self.device)
-        ours, theirs = module.heddle(x, ids.int(), weights).float(), exchanged(module, x, ids, weights).float()
+        ours, theirs = module.heddle(x, ids.int(), weights).float(), exchanged(self.first, x, ids, weights).float()
         return {"tokens": tokens, "differs": self.slowest(((ours - theirs).norm() / theirs.norm()).item())}
 
     def experts(self, tokens):
@@ -368,7 +377,7 @@ class Bench:
 
     def run(self):
         alone = self.name in ("deepseek_v3", "gpt_oss_20b_mxfp4")
-        for way in self.given.ways:
+        for way in sorted(self.given.ways, key=WAYS.index):
             if alone and way != "heddle" or not self.cuda and way == "heddle":
                 continue
             self.part("use", lambda: self.use(way, DECODED) or {}, buffers_for=DECODED)

@@ -16,7 +16,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from transformers import AutoModelForCausalLM, DeepseekV3Config, GptOssConfig, Qwen3MoeConfig
+from transformers import AutoModelForCausalLM, DeepseekV3Config, GptOssConfig, MixtralConfig, Qwen3MoeConfig
 
 import heddle
 import heddle.ops
@@ -41,7 +41,7 @@ MODELS = [
         qk_nope_head_dim=32,
         v_head_dim=64,
     ),
-    GptOssConfig(**SMALL, num_key_value_heads=2, head_dim=64, intermediate_size=128, num_local_experts=16),
+    *(of(**SMALL, num_key_value_heads=2, head_dim=64, intermediate_size=128, num_local_experts=16) for of in (GptOssConfig, MixtralConfig)),
 ]
 SHAPES = [dict(experts=16, top_k=4, max_tokens=64, hidden=hidden, dtype="f32") for hidden in (256, 4)]
 
