@@ -24,7 +24,7 @@ def folder() -> Path:
     return Path(given) if given else Path(cache) / "heddle" / "shapes"
 
 
-def compiled(shape: Shape, quiet: bool = False) -> Path:
+def compiled(shape: Shape) -> Path:
     """The file of a shape, which is compiled where it is not there. Any number of processes may ask for it at once."""
     file = folder() / f"{shape.key}.heddle"
     if file.exists():
@@ -39,8 +39,7 @@ def compiled(shape: Shape, quiet: bool = False) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not file.exists():
             node = find_node()
-            if not quiet:
-                print(f"heddle: compiling {shape} (once; kept in {file.parent}) …", file=sys.stderr, flush=True)
+            print(f"heddle: compiling {shape} (once; kept in {file.parent}) …", file=sys.stderr, flush=True)
             with tempfile.TemporaryDirectory(dir=file.parent) as made:
                 _compile(node, shape, Path(made))
                 # Readers see all of it or nothing.

@@ -50,8 +50,7 @@ class Proxy:
         failed = [said for said in map(json.loads, all_gather(json.dumps(mine).encode())) if said]
         if failed:
             self.stop()
-            _, other, why = min(failed)
-            raise HeddleError("HEDDLE_PROXY", f"the proxy of rank {other} did not start: {why}")
+            raise HeddleError("HEDDLE_PROXY", "the proxy of rank {1} did not start: {2}".format(*min(failed)))
         threading.Thread(target=self._watch, daemon=True).start()
 
     def check(self) -> None:

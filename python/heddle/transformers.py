@@ -145,8 +145,7 @@ def use(
     for module in modules:
         takes = {} if by_torch else _as_heddle_takes(module)
         module.heddle = Experts(buffers, **takes) if takes else ExpertParallel(buffers)
-        # transformers 5.18 leaves out routes to experts elsewhere where it is told that there are some.
-        module._is_expert_parallel = True
+        module._is_expert_parallel = True  # transformers 5.18 then leaves out routes to experts elsewhere.
         if takes and _is_clamped(module):
             # What is on the GPU once: as Heddle takes it.
             module.packed = takes

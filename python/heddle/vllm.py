@@ -1,7 +1,7 @@
 """Heddle in vLLM: the dispatch and combine of its modular MoE kernel.
 
     buffers = heddle.Buffers(group, experts=…, top_k=…, max_tokens=…, hidden=…, sort="masked", alignment=128)
-    kernel = FusedMoEKernel(PrepareAndFinalize(heddle.SortedRows(buffers), moe_config, quant_config), experts)
+    kernel = FusedMoEKernel(PrepareAndFinalize(heddle.SortedRows(buffers)), experts)
 
 Experts take the batched format: [local experts, capacity, hidden], and how many rows each has. With `dispatch="fp8"` of the Buffers rows are rounded as
 they are sent, in blocks of 128. With `split=True` the asynchronous calls work, too.
@@ -17,10 +17,9 @@ from .layers import SortedRows
 
 
 class PrepareAndFinalize(vllm.FusedMoEPrepareAndFinalizeModular):  # type: ignore[misc]
-    """A layer of Heddle's between vLLM's router and its experts. Layers of a model may share its Buffers. configs: what vLLM's base class takes."""
+    """A layer of Heddle's between vLLM's router and its experts. Layers of a model may share its Buffers."""
 
-    def __init__(self, layer: SortedRows, *configs: Any) -> None:
-        super().__init__(*configs)
+    def __init__(self, layer: SortedRows) -> None:
         if layer.buffers.shape.sort != "masked":
             raise ArgumentError("sort", layer.buffers.shape.sort, "'masked', the format of vLLM's batched experts")
         self.layer = layer
@@ -98,7 +97,7 @@ class PrepareAndFinalize(vllm.FusedMoEPrepareAndFinalizeModular):  # type: ignor
         return planned["rows.x"], planned.get("rows.scales"), tokens, None, None
 
     def _made(self, rows: torch.Tensor) -> None:
-        """Combine weights rows and adds them up. Experts that write into `planned['made']` save a copy."""
+        """Combine weights rows and adds them up. Experts that write into `planned['made']` save a copy; theirs may end at other rows of an expert."""
         made = self.layer.buffers.planned["made"]
         if rows.data_ptr() != made.data_ptr():
-            made.copy_(rows.view_as(made))
+            made[:, : rows.shape[1]].copy_(rows[:, : made.shape[1]])

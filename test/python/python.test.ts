@@ -271,11 +271,8 @@ describe('the cache of shapes', needing('python3'), () => {
       'heddle: Node.js does not start',
     );
     mkdirSync(inFolder('bare'));
-    const interpreter = execFileSync('python3', [
-      '-c',
-      'import os, sys; print(os.path.realpath(sys.executable))',
-    ]);
-    symlinkSync(interpreter.toString().trim(), inFolder('bare/python3'));
+    const real = 'import os, sys; print(os.path.realpath(sys.executable))';
+    symlinkSync(execFileSync('python3', ['-c', real]).toString().trim(), inFolder('bare/python3'));
     const none = await compile({ HEDDLE_NODE: '', PATH: inFolder('bare') });
     expect(none.said).toMatch(/^heddle: there is no Node.js, /);
   });
@@ -449,10 +446,7 @@ test('types of the package hold', needing('torch', 'mypy'), () => {
   const { status, stdout } = spawnSync(
     'mypy',
     ['--strict', '--no-warn-unused-ignores', '--cache-dir', '/dev/null', 'python/heddle'],
-    {
-      cwd: root,
-      encoding: 'utf8',
-    },
+    { cwd: root, encoding: 'utf8' },
   );
   expect(stdout).toMatch(/^Success/);
   expect(status).toBe(0);
