@@ -428,19 +428,18 @@ test(
   },
 );
 
-test(
-  'gradients are those of finite differences and of a step of one process, and so are generated tokens',
-  { ...needing('transformers'), timeout: 240_000 },
-  () => {
-    cpSync(join(root, 'python/heddle'), inFolder('heddle'), { recursive: true });
-    const { lines } = python([join(root, 'test/python/one_process.py')]);
-    const tokens = (model: string) => ['[2, 3]', '[2, 0]'].map((of) => `${model}: tokens of ${of} prompts`);
-    const trained = (model: string) => [`${model}: gradients`, ...tokens(model)];
-    const all = ['finite differences: gradients', ...trained('qwen3_moe'), ...trained('deepseek_v3')];
-    all.push(...tokens('gpt_oss'), ...trained('mixtral'));
-    expect(lines).toEqual(all.map((name) => `${name} agree`));
-  },
-);
+test('gradients are those of finite differences and of a step of one process, and so are generated tokens', {
+  ...needing('transformers'),
+  timeout: 240_000,
+}, () => {
+  cpSync(join(root, 'python/heddle'), inFolder('heddle'), { recursive: true });
+  const { lines } = python([join(root, 'test/python/one_process.py')]);
+  const tokens = (model: string) => ['[2, 3]', '[2, 0]'].map((of) => `${model}: tokens of ${of} prompts`);
+  const trained = (model: string) => [`${model}: gradients`, ...tokens(model)];
+  const all = ['finite differences: gradients', ...trained('qwen3_moe'), ...trained('deepseek_v3')];
+  all.push(...tokens('gpt_oss'), ...trained('mixtral'));
+  expect(lines).toEqual(all.map((name) => `${name} agree`));
+});
 
 test('types of the package hold', needing('torch', 'mypy'), () => {
   const { status, stdout } = spawnSync(
