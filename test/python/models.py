@@ -29,7 +29,7 @@ from transformers.integrations.finegrained_fp8 import replace_with_fp8_linear
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, _grouped_linear, grouped_mm_experts_forward
 
 import heddle
-import heddle.transformers
+from heddle.transformers import _PackedExperts, experts_of, use
 
 #: Sequences that a rank decodes, and those that it prefills.
 DECODED, PREFILLED = 32, 4
@@ -104,8 +104,6 @@ def shapes(name, given):
 
 def build(config, rank, ranks, device, fp8, mxfp4):
     """A model whose weights are random: the same on all ranks, but for the experts, of which each has its own."""
-    from heddle.transformers import _PackedExperts, experts_of
-
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, experts_implementation="eager")
         if fp8:
@@ -180,7 +178,7 @@ class Bench:
         self.mesh = init_device_mesh(given.device, (given.ranks,))
         self.way, self.buffers, self.made = "", None, {}
         # Of gpt-oss Heddle keeps its own form alone, so torch's ways come first.
-        first = next(heddle.transformers.experts_of(self.model))
+        first = next(experts_of(self.model))
         self.first = copy.copy(first)
         self.first._parameters = dict(first._parameters)
         for module in self.model.modules():
@@ -217,8 +215,6 @@ class Bench:
         if way != "heddle":
             self.model.set_experts_implementation(way)
             return
-        from heddle.transformers import use
-
         old, self.buffers = self.buffers, use(self.model, max_tokens=max_tokens)
         if old is not None:
             self.synchronize()
@@ -338,8 +334,6 @@ class Bench:
 
     def layer(self, tokens):
         """The experts of the first layer on the same rows, by Heddle and by torch's all-to-all: how far they differ, without what a model makes of it."""
-        from heddle.transformers import experts_of
-
         module = next(experts_of(self.model))
         shape = self.buffers.shape
         torch.manual_seed(self.rank)
@@ -351,8 +345,6 @@ class Bench:
 
     def experts(self, tokens):
         """Dispatch, experts and combine of all layers alone, in a graph: µs of a layer."""
-        from heddle.transformers import experts_of
-
         layers = [module.heddle for module in experts_of(self.model)]
         shape = self.buffers.shape
         torch.manual_seed(self.rank)
