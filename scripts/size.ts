@@ -14,10 +14,10 @@ interface Part {
 const ceilings = {
   base: 1_100,
   lang: 11_350,
-  gpu: 21_520,
+  gpu: 21_580,
   net: 11_260,
   moe: 20_010,
-  verify: 7_110,
+  verify: 7_150,
   tools: 10_100,
   cli: 2_950,
 };
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 85_470 },
+  { name: 'src', files: sources('src'), ceiling: 85_570 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_245 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 55_260 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 30_050 },

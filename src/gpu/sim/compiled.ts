@@ -82,6 +82,7 @@ export const pause = {
   cluster: 7,
   lanes: 8,
   arrived: 9,
+  quiet: 10,
 } as const;
 
 export interface Condition {

@@ -73,6 +73,8 @@ export class Engine implements MachineServices {
   readonly #spinning: Thread[] = [];
   /** How long nobody else has run, in nanoseconds. */
   #spunAlone = 0;
+  /** Threads that wait until nobody else can go on. */
+  readonly #quiet: Thread[] = [];
   readonly #deaths: { readonly ranks: readonly number[]; readonly due: () => boolean }[] = [];
   /** By rank: what it has done that others may notice. */
   readonly #noticeable: number[];
@@ -416,6 +418,10 @@ export class Engine implements MachineServices {
       case pause.barrier:
         this.#meetings.atBarrier(thread);
         return;
+      case pause.quiet:
+        thread.state = 'quiet';
+        this.#quiet.push(thread);
+        return;
       case pause.cluster:
         this.#meetings.inCluster(thread);
         return;
@@ -512,6 +518,7 @@ export class Engine implements MachineServices {
    * failing that, all waits end as if their limits had run out, so that kernels leave and hosts get their errors.
    */
   #endHopelessWaits(): void {
+    if (this.#endQuiet()) return;
     if (this.#meetings.endHopeless(this.blocks.live, this.#waits.any)) return;
     if (!this.#waits.any) {
       this.#giveUp('streams wait for events that will never be recorded');
@@ -527,6 +534,13 @@ export class Engine implements MachineServices {
     this.#waits.expire();
   }
 
+  #endQuiet(): boolean {
+    const quiet = this.#quiet.splice(0);
+    this.detector?.quiet(quiet);
+    for (const thread of quiet) this.makeReady(thread);
+    return quiet.length > 0;
+  }
+
   /**
    * Called when all that runs are loops over memory in which nothing changes. Loops that look at the clock end now, because their time is
    * over; those with the longest limits end only the second time. If no loop ends, the limits of waits run out, since a loop may
@@ -534,7 +548,7 @@ export class Engine implements MachineServices {
    */
   #endSpins(): boolean {
     const { spins } = this;
-    if (this.#outside === 0 && this.hosts.allBlocked(this.killed)) {
+    if (this.#outside === 0 && this.hosts.allBlocked(this.killed) && !this.#endQuiet()) {
       if (spins.timesOver === 2 && (!this.#waits.any || spins.ranOut())) {
         this.#giveUp('loops look at memory for what never comes, and have no limit');
         return false;

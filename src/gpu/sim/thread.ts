@@ -198,6 +198,7 @@ type ThreadState =
   | 'lanes'
   | 'parked'
   | 'previous'
+  | 'quiet'
   | 'sleep'
   | 'ended';
 
@@ -205,6 +206,8 @@ export class Thread extends Task {
   readonly isThread = true;
   iterator: Iterator<number, void> | undefined;
   state: ThreadState = 'ready';
+  /** Whose quiet it waits for. */
+  quietScope: Scope = 'cta';
   site = 0;
   wait: Wait | null = null;
   /** How often it has gone round in loops since its last pause. */

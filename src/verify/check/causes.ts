@@ -130,15 +130,19 @@ class Trials {
         explain({ rules: [rule], mend: null }, await this.#run([...this.#assumed, rule], []));
       explain({ rules: open, mend: null }, withAll);
     }
-    // Whatever one change mends is not mended by two.
-    for (const most of [1, mostTogether]) {
+    // What mends all is the cause. Whatever one change mends is not mended by two.
+    for (const [most, mendsAll] of [
+      [1, true],
+      [1, false],
+      [mostTogether, false],
+    ] as const) {
       const tried = new Set<string>();
       for (const finding of left)
         for (const mend of mendsOf(finding)) {
           const key = JSON.stringify(mend);
           if (!left.includes(finding) || tried.has(key)) continue;
           tried.add(key);
-          await this.#try(mend, most, finding, findings, left, (words, back) =>
+          await this.#try(mend, most, mendsAll, finding, findings, left, (words, back) =>
             explain({ rules: [], mend: words }, back),
           );
         }
@@ -158,6 +162,7 @@ class Trials {
   async #try(
     mend: Mend,
     most: number,
+    mendsAll: boolean,
     finding: Finding,
     all: readonly Finding[],
     left: readonly Finding[],
@@ -169,28 +174,38 @@ class Trials {
       for (;;) {
         if (this.#steps > mostSteps) return;
         const wheres: (string | null)[] = [];
-        const back = await this.#run(assumptions, together, wheres);
-        if (wheres.length < together.length || wheres.includes(null)) return;
-        const isWorse = [...back.keys()].some((key) => !known.has(key) && !key.startsWith('race'));
+        const isAbsent = (): boolean => wheres.length < together.length || wheres.includes(null);
+        const wanted = together.length === 1 ? left : [finding];
+        const isWorse = (found: ReadonlyMap<string, Finding>): boolean =>
+          [...found.keys()].some((key) => !known.has(key) && !key.startsWith('race'));
+        const fails = (found: ReadonlyMap<string, Finding>): boolean =>
+          isWorse(found) ||
+          (mendsAll
+            ? left.some((one) => found.has(findingKey(one)))
+            : wanted.every((one) => found.has(findingKey(one))));
+        const back = await this.#run(assumptions, together, wheres, (found) => isAbsent() || fails(found));
+        if (isAbsent()) return;
         const stays = back.get(findingKey(finding));
-        const helps =
-          together.length === 1 ? left.some((one) => !back.has(findingKey(one))) : stays === undefined;
-        if (helps && !isWorse) {
+        if (!fails(back)) {
           explain(together.map((one, i) => sayMend(one.mend, wheres[i]!)).join(' and '), back);
           return;
         }
-        const next = stays === undefined ? [] : mendsOf(stays);
-        const other = next.find((one) =>
+        const other = (stays ? mendsOf(stays) : []).find((one) =>
           together.every((has) => JSON.stringify(has.mend) !== JSON.stringify(one)),
         );
-        if (isWorse || trial.up > 0 || other === undefined || together.length === most) break;
+        if (isWorse(back) || trial.up > 0 || other === undefined || together.length === most) break;
         together.push({ mend: other, up: 0 });
       }
     }
   }
 
-  /** What is found in these schedules, by its key. `wheres` gets the place of each change in the kernels that have it. */
-  async #run(assume: readonly Assumption[], trials: readonly Trial[], wheres: (string | null)[] = []) {
+  /** What is found in these schedules, by its key, or in the first that say `enough`. `wheres` gets the place of each change in the kernels that have it. */
+  async #run(
+    assume: readonly Assumption[],
+    trials: readonly Trial[],
+    wheres: (string | null)[] = [],
+    enough: (found: ReadonlyMap<string, Finding>) => boolean = () => false,
+  ) {
     const made = new Map<KernelModule, KernelModule>();
     const change = (module: KernelModule): KernelModule => {
       let kernel = module;
@@ -210,6 +225,7 @@ class Trials {
       this.#steps += machine.statistics.steps;
       for (const finding of findings)
         if (!found.has(findingKey(finding))) found.set(findingKey(finding), finding);
+      if (enough(found)) break;
     }
     return found;
   }
@@ -236,12 +252,18 @@ function explaining(finding: Finding, all: readonly Finding[]): Finding {
 
 function mendsOf(finding: Finding): readonly Mend[] {
   const stale = (finding.stale ?? []).map(({ mend }) => mend);
-  const all = finding.kind === 'race' ? [finding.mend, aroundLoop(finding), ...stale] : stale;
+  const all =
+    finding.kind === 'race' ? [finding.mend, aroundLoop(finding), inPart(finding), ...stale] : stale;
   return all.filter((mend) => mend !== null);
 }
 
+/** Where not all threads of the block come, those that do can meet at a barrier of their own. */
+const inPart = ({ mend }: Extract<Finding, { kind: 'race' }>): Mend | null =>
+  mend?.kind === 'barrier' ? { ...mend, kind: 'quiet' } : null;
+
 /** In a loop the access that the race met first may belong to the later round: the barrier that is missing stands before it. */
 function aroundLoop({ mend, first: { where, kind } }: Extract<Finding, { kind: 'race' }>): Mend | null {
-  if (mend?.kind !== 'barrier' || kind === 'wait' || kind === 'address') return null;
+  if ((mend?.kind !== 'barrier' && mend?.kind !== 'quiet') || kind === 'wait' || kind === 'address')
+    return null;
   return { ...mend, where, access: kind };
 }

@@ -29,10 +29,18 @@ export function mended(module: KernelModule, { mend, up }: Trial): Mended {
 /** The words for a mend, in the language of the kernel. */
 export function sayMend({ kind, scope, side }: Mend, where: string): string {
   if (kind === 'scope') return `${scope} scope at ${where}`;
+  if (kind === 'quiet') return `${waits[scope]} before ${where}`;
   const proxy = `g.proxyFence('${spaceOf(scope)}')`;
   const what = { fence: `g.fence('${scope}')`, barrier: 'g.barrier()', proxy }[kind];
   return `${inWordsOf(where, what)} ${side} ${where}`;
 }
+
+/** What a kernel can wait by, for those who are in the way there. */
+const waits: Readonly<Record<Mend['scope'], string>> = {
+  cta: 'a wait for the others of the block (a named barrier, an mbarrier)',
+  gpu: 'a wait for all blocks (this_grid().sync(), a counter)',
+  sys: 'a wait for the other ranks (a flag that each raises when it is done)',
+};
 
 /** The memory of a proxy fence, which its scope stands for. */
 const spaceOf = (scope: Mend['scope']): 'shared' | 'global' => (scope === 'cta' ? 'shared' : 'global');
@@ -50,8 +58,15 @@ function mendPtx(kernel: PtxKernel, { kind, side, where, access, scope }: Mend, 
   const { instructions, labels } = entry;
   const there = instructions.flatMap((one, i) => (writtenAs(module, one).where === where ? [i] : []));
   const fitting = there.filter((i) => accesses[access].includes(instructions[i]!.parts[0]!));
-  const places = new Set((fitting.length > 0 ? fitting : there.slice(0, 1)).map(branchAbove));
+  // Several loads of one statement want one wait.
+  const firsts = fitting.filter((i, n) => n === 0 || !isOfOne(fitting[n - 1]!, i));
+  const places = new Set((firsts.length > 0 ? firsts : there.slice(0, 1)).map(branchAbove));
   if (places.size === 0 || places.has(-1)) return { module: kernel, where: null };
+  function isOfOne(from: number, to: number): boolean {
+    return (
+      kind === 'quiet' && instructions.slice(from, to).every((one) => writtenAs(module, one).where === where)
+    );
+  }
   function branchAbove(from: number): number {
     let at = from;
     for (let left = up; left > 0 && at >= 0; left--) {
@@ -64,6 +79,7 @@ function mendPtx(kernel: PtxKernel, { kind, side, where, access, scope }: Mend, 
     fence: ['fence', 'acq_rel', scope],
     barrier: ['bar', 'sync'],
     proxy: ['fence', 'proxy', 'async'],
+    quiet: ['griddepcontrol', 'quiet', scope],
   };
   const made: PtxInstruction[] = [];
   const moved: number[] = [];
@@ -105,10 +121,11 @@ function mendIr(module: IrModule, { kind, side, where, scope }: Mend, up: number
     barrier: { op: 'barrier' },
     proxy: { op: 'proxyFence', space: spaceOf(scope) },
     scope: {},
+    quiet: {},
   };
   let at: string | null = null;
   const body = rewriteStatements(module.entry.body, (stmt) => {
-    if (stmt.kind !== (up === 0 ? 'effect' : 'if') || depthIn(stmt) !== up) return [stmt];
+    if (kind === 'quiet' || stmt.kind !== (up === 0 ? 'effect' : 'if') || depthIn(stmt) !== up) return [stmt];
     at ??= places(stmt.span);
     if (kind === 'scope' && stmt.kind === 'effect')
       return [{ ...stmt, effect: { ...stmt.effect, scope } as Effect }];

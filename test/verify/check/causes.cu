@@ -130,3 +130,71 @@ extern "C" __global__ void unordered(const int*, int* mine, int* peer, int* out)
   __syncthreads();
   out[threadIdx.x] = mine[32 + threadIdx.x];
 }
+
+// All blocks read what their neighbours store, without a barrier of the grid between.
+extern "C" __global__ void unmet(const int*, int* mine, int*, int* out) {
+  const int i = 32 * blockIdx.x + threadIdx.x, all = 32 * gridDim.x;
+  mine[i] = i;
+  mine[all + i] = 2 * i;
+  if (threadIdx.x == 0) atomicAdd(out + 1, 1);
+  out[2 + i] = mine[(i + 32) % all] + mine[all + (i + 1) % all]; // grid
+}
+
+// Two warps hand a tile over by named barriers. The second turns it over, and lacks a barrier of its own between.
+extern "C" __global__ void roles(const int* data, int*, int*, int* out) {
+  __shared__ int tile[64], other[64];
+  const int i = threadIdx.x % 64;
+  int sum = 0;
+  if (threadIdx.x >= 64) asm volatile("bar.arrive 2, 128;" ::: "memory");
+  for (int round = 0; round < 2; round++) {
+    if (threadIdx.x < 64) {
+      asm volatile("bar.sync 2, 128;" ::: "memory");
+      tile[i] = other[i] = data[i % 32] + round;
+      asm volatile("bar.arrive 1, 128;" ::: "memory");
+    } else {
+      asm volatile("bar.sync 1, 128;" ::: "memory");
+      sum += tile[63 - i] + other[62 - i & 63];
+      tile[i] = other[i] = sum; // group
+      asm volatile("bar.arrive 2, 128;" ::: "memory");
+    }
+  }
+  if (threadIdx.x >= 64) out[i] = sum;
+}
+
+// A stage is filled again while others read it.
+extern "C" __global__ void refilled(const int* data, int*, int*, int* out) {
+  __shared__ alignas(16) int stage[32];
+  __shared__ alignas(8) unsigned long long full;
+  const unsigned at = (unsigned)__cvta_generic_to_shared(&full);
+  if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 1;\nfence.proxy.async;" ::"r"(at) : "memory");
+  __syncthreads();
+  int sum = 0;
+  for (int round = 0; round < 3; round++) {
+    if (threadIdx.x == 0) { // stage
+      asm volatile("fence.proxy.async;\nmbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 128;" ::"r"(at) : "memory");
+      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 128, [%2];" ::"r"((unsigned)__cvta_generic_to_shared(stage)), "l"(data), "r"(at) : "memory");
+    }
+    asm volatile("{ .reg .pred p;\nagain: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@!p bra again; }" ::"r"(at), "r"(round & 1) : "memory");
+    sum += stage[threadIdx.x];
+    sum += stage[31 - threadIdx.x];
+  }
+  out[threadIdx.x] = sum;
+}
+
+// The peer's box is filled again before the peer has read it.
+extern "C" __global__ void reused(const int*, int* mine, int* peer, int* out) {
+  int sum = 0;
+  for (int round = 1; round < 4; round++) {
+    peer[32 + threadIdx.x] = peer[64 + threadIdx.x] = round; // box
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(peer), "r"(round) : "memory");
+      int seen;
+      do asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(mine) : "memory"); while (seen < round);
+    }
+    __syncthreads();
+    sum += mine[32 + threadIdx.x];
+    sum += mine[64 + (threadIdx.x ^ 1)];
+  }
+  out[threadIdx.x] = sum;
+}

@@ -36,7 +36,7 @@ describe('causes of findings in PTX', needing('nvcc'), () => {
     const all = (name === 'unreleased' ? [name, 'behind'] : [name]).map((one) =>
       program.kernel(one, { params: ['data', 'mine', 'peer', 'out'] }),
     );
-    const ranks = grid > 1 ? 1 : 2;
+    const ranks = grid > 1 || ['roles', 'refilled'].includes(name) ? 1 : 2;
     const run = async (machine: SimMachine): Promise<void> => {
       const devices = Array.from({ length: ranks }, (_, rank) => machine.device(rank));
       const data = devices.map((device) => device.allocateWindow(128, 'data').address);
@@ -44,8 +44,8 @@ describe('causes of findings in PTX', needing('nvcc'), () => {
       const one = async (rank: number): Promise<void> => {
         const other = (rank + 1) % ranks;
         const stream = devices[rank]!.createStream();
-        const out = devices[rank]!.allocateWindow(128, 'out').address;
-        const block = name === 'waits' ? 1 : 32;
+        const out = devices[rank]!.allocateWindow(512, 'out').address;
+        const block = { waits: 1, roles: 128 }[name] ?? 32;
         stream.copyIn(data[rank]!, new Uint8Array(128).fill(1));
         const values = { data: data[other]!, mine: boxes[rank]!, peer: boxes[other]!, out };
         for (const kernel of all) {
@@ -143,6 +143,17 @@ describe('causes of findings in PTX', needing('nvcc'), () => {
     expect(cause!.mend).toMatch(
       new RegExp(`^__threadfence\\(\\) before ${at} and __threadfence\\(\\) after ${at}$`),
     );
+  });
+
+  test.each([
+    ['unmet', 2, 'grid', 'a wait for all blocks (this_grid().sync(), a counter)'],
+    ['roles', 1, 'group', 'a wait for the others of the block (a named barrier, an mbarrier)'],
+    ['refilled', 1, 'stage', '__syncthreads()'],
+    ['reused', 1, 'box', 'a wait for the other ranks (a flag that each raises when it is done)'],
+  ])('%s lacks one wait, which is one cause', async (name, grid, mark, what) => {
+    const causes = await causesOf(subjectOf(name, grid, null));
+    const mend = expect.stringContaining(`${what} before causes.cu:${lineOf(mark)}:`);
+    expect(causes).toMatchObject([{ rules: [], mend }]);
   });
 
   test('all findings of one missing barrier have one cause, with the line before which it belongs', async () => {

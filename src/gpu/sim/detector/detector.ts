@@ -130,7 +130,8 @@ export interface StaleRead {
 
 /** A change that would order accesses: something beside an access, or that access with a wider scope. To be tried. */
 export interface Mend {
-  readonly kind: 'fence' | 'barrier' | 'proxy' | 'scope';
+  /** `quiet`: a wait until nobody else in that scope can go on, which then comes behind all that they did. */
+  readonly kind: 'fence' | 'barrier' | 'proxy' | 'scope' | 'quiet';
   readonly side: 'before' | 'after';
   /** Where the access stands. */
   readonly where: string;

@@ -68,13 +68,13 @@ export function explain(first: Side, second: Side, around: RaceCircumstances): (
     incoherent(first, second) ??
     initialisedForCluster(first, second, around.space) ??
     missingTensorFence(first, second, around) ??
-    copy(first) ??
+    copy(first, second) ??
     missingProxyFence(first, second, around) ??
     olderInL1(first, second);
-  return () =>
-    hintOf(
-      now ??
-        brokenSynchronisation(first, around) ??
+  if (now !== null) return () => hintOf(now);
+  return () => {
+    const hint = hintOf(
+      brokenSynchronisation(first, around) ??
         toldTooEarly(first, second) ??
         earlyStart(first, second) ??
         publishedTooEarly(first, around) ??
@@ -82,6 +82,19 @@ export function explain(first: Side, second: Side, around: RaceCircumstances): (
         waitedElsewhere(second, first, around, false) ??
         missingEdge(first, second, around.writtenBefore),
     );
+    return { ...hint, mend: hint.mend ?? waitFor(first, second) };
+  };
+}
+
+/** A wait for the other threads of a launch; or for who still reads on another rank, before that is overwritten. What comes from other ranks has flags. */
+function waitFor(first: Side, second: Side): Mend | null {
+  const [a, b] = [first.by.block, second.by.block];
+  if (a.launch === null || b.launch === null || first.by.copies !== null || second.by.copies !== null)
+    return null;
+  const late = a.rank !== b.rank && isRead(second.meta) ? first : second;
+  return a.launch === b.launch || a.rank !== b.rank
+    ? mend('quiet', 'before', late.where, late.meta, distance(first.by, second.by))
+    : null;
 }
 
 type Said = string | Hint;
@@ -170,7 +183,7 @@ function missingTensorFence(first: Side, second: Side, { known }: RaceCircumstan
   );
 }
 
-function copy(first: Side): string | null {
+function copy(first: Side, second: Side): Said | null {
   const agent = first.by;
   if (agent.copies === null) return null;
   const { engine, does } = agent.copies;
@@ -204,7 +217,9 @@ function copy(first: Side): string | null {
     does === 'write'
       ? 'await it (g.bulk.wait, or its mbarrier) before its target is used'
       : 'await it (g.bulk.waitReads, g.bulk.wait, or its mbarrier) before its source is overwritten';
-  return `The bulk copy at ${first.where} may still be under way: ${what}.`;
+  const text = `The bulk copy at ${first.where} may still be under way: ${what}.`;
+  const refills = does === 'write' && agent.block === second.by.block;
+  return refills ? { text, mend: mend('quiet', 'before', first.where, first.meta, cta) } : text;
 }
 
 /** Its thread has awaited a product, but whoever overwrites the tiles knows of a time before that. */

@@ -9,6 +9,7 @@
  *
  * It turns these events into clocks (who knows what) and shadow memory (who touched what).
  */
+import { getOrMake } from '../../../base/maps.js';
 import type { Scope } from '../../../lang/index.js';
 import { isAtomic, isRead, type Made, noSite, packAccess } from './access.js';
 import {
@@ -441,6 +442,22 @@ export class Detector {
     for (const [i, { threads }] of blocks.entries())
       for (const thread of threads)
         for (const [j, clock] of known.entries()) if (i !== j) thread.learn(clock);
+  }
+
+  /** Nobody can go on but these: each comes behind what all in its scope have done. */
+  quiet(threads: readonly { readonly id: number; readonly quietScope: Scope }[]): void {
+    const all = [...this.#blocks.values()];
+    const known = new Map<string, Clock>();
+    for (const { id, quietScope } of threads) {
+      const me = this.#thread(id);
+      const reach = reachOf[quietScope];
+      const there = all.filter(({ threads }) => distance(threads[0]!, me) <= reach);
+      const key = `${quietScope} ${there.map(({ step, index }) => `${step}.${index}`)}`;
+      const clock = getOrMake(known, key, () =>
+        Clock.joinAll([nothing, ...there.flatMap(({ threads }) => threads.map(release))]),
+      );
+      me.learn(clock);
+    }
   }
 
   /** Threads of a block met: whole warps of it, or lanes of one. */

@@ -11,6 +11,9 @@ import { multimem } from './multimem.js';
 import { tcgen05 } from './tcgen05.js';
 import { box, getctarank, mapa, setmaxnreg, tensormap, wgmma } from './tiles.js';
 
+/** A part that no compiler writes: a thread waits until nobody else can go on. */
+export const quiet = 'quiet';
+
 export const together: Readonly<Record<string, Handler>> = {
   bra: (x) => jump(x, (to) => String(to)),
   brx: (x) => jump(x, (...to) => `[${to}][${x.word(x.operand(0))}]`),
@@ -32,8 +35,12 @@ export const together: Readonly<Record<string, Handler>> = {
   stmatrix,
   mma,
   griddepcontrol(x) {
-    if (x.among('wait', 'launch_dependents') === 'wait')
-      x.code.line(`t.site = ${x.site}; yield ${pause.previous};`);
+    const what = x.among('wait', 'launch_dependents', quiet);
+    if (what === quiet)
+      x.code.line(
+        `t.site = ${x.site}; t.quietScope = '${x.among('cta', 'gpu', 'sys')}'; yield ${pause.quiet};`,
+      );
+    else if (what === 'wait') x.code.line(`t.site = ${x.site}; yield ${pause.previous};`);
     else x.code.line('t.releaseNext();');
   },
   nanosleep(x) {
