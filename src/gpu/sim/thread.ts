@@ -206,7 +206,7 @@ export class Thread extends Task {
   readonly isThread = true;
   iterator: Iterator<number, void> | undefined;
   state: ThreadState = 'ready';
-  /** Whose quiet it waits for. */
+  /** It waits for the quiet of these. */
   quietScope: Scope = 'cta';
   site = 0;
   wait: Wait | null = null;

@@ -130,7 +130,7 @@ class Trials {
         explain({ rules: [rule], mend: null }, await this.#run([...this.#assumed, rule], []));
       explain({ rules: open, mend: null }, withAll);
     }
-    // What mends all is the cause. Whatever one change mends is not mended by two.
+    // A change that mends all goes first. Two changes mend nothing that one does.
     for (const [most, mendsAll] of [
       [1, true],
       [1, false],
@@ -257,7 +257,7 @@ function mendsOf(finding: Finding): readonly Mend[] {
   return all.filter((mend) => mend !== null);
 }
 
-/** Where not all threads of the block come, those that do can meet at a barrier of their own. */
+/** Those threads of a block that come there can meet at a barrier of their own. */
 const inPart = ({ mend }: Extract<Finding, { kind: 'race' }>): Mend | null =>
   mend?.kind === 'barrier' ? { ...mend, kind: 'quiet' } : null;
 

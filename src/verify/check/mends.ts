@@ -35,7 +35,7 @@ export function sayMend({ kind, scope, side }: Mend, where: string): string {
   return `${inWordsOf(where, what)} ${side} ${where}`;
 }
 
-/** What a kernel can wait by, for those who are in the way there. */
+/** Waits for those who are in the way, and means of a kernel for them. */
 const waits: Readonly<Record<Mend['scope'], string>> = {
   cta: 'a wait for the others of the block (a named barrier, an mbarrier)',
   gpu: 'a wait for all blocks (this_grid().sync(), a counter)',

@@ -86,7 +86,7 @@ export function explain(first: Side, second: Side, around: RaceCircumstances): (
   };
 }
 
-/** A wait for the other threads of a launch; or for who still reads on another rank, before that is overwritten. What comes from other ranks has flags. */
+/** A wait for the other threads of a launch; or for who still reads on another rank, before that is overwritten. For what other ranks write there are flags. */
 function waitFor(first: Side, second: Side): Mend | null {
   const [a, b] = [first.by.block, second.by.block];
   if (a.launch === null || b.launch === null || first.by.copies !== null || second.by.copies !== null)
