@@ -257,7 +257,7 @@ function mendsOf(finding: Finding): readonly Mend[] {
   return all.filter((mend) => mend !== null);
 }
 
-/** Those threads of a block that come there can meet at a barrier of their own. */
+/** A barrier of those threads of a block that come there. */
 const inPart = ({ mend }: Extract<Finding, { kind: 'race' }>): Mend | null =>
   mend?.kind === 'barrier' ? { ...mend, kind: 'quiet' } : null;
 
