@@ -42,9 +42,8 @@ const nanosecondsPerLook = 1000;
 /** How many turns of the event loop a machine without runnable work waits before it believes its hosts blocked. */
 const patience = 2;
 
-/** For how many milliseconds it looks all the time for what may come from outside; then after pauses of a tenth of what it has waited. */
+/** For how many milliseconds it looks all the time for what may come from outside; then once a millisecond. */
 const outsidePatienceMs = 10;
-const longestPauseMs = 16;
 
 export class Engine implements MachineServices {
   readonly ranks: number;
@@ -292,7 +291,7 @@ export class Engine implements MachineServices {
   #planLaterTurn(): void {
     if (this.#turnPlanned) return;
     this.#turnPlanned = true;
-    this.#pause = setTimeout(() => this.#turn(), Math.min(this.#idleMs / 10, longestPauseMs));
+    this.#pause = setTimeout(() => this.#turn(), 1);
     if (!this.hosts.anyPending && !this.#waits.any) this.#pause.unref();
   }
 

@@ -7,13 +7,16 @@
 #include <thread>
 #include <unistd.h>
 
+// Without a fence it begins when the taker runs: if its kernel had ended before, that would order the two.
 __global__ void put(int *to, int *flag, int ordered) {
+  if (!ordered) while (atomicAdd_system(flag + 1, 0) == 0) {}
   *to = 42; // put
   if (ordered) __threadfence_system();
   atomicExch_system(flag, 1);
 }
 
 __global__ void take(int *from, int *flag, int *out) {
+  atomicExch_system(flag + 1, 1);
   while (atomicAdd_system(flag, 0) == 0) {}
   __threadfence_system();
   *out = *from; // taken
@@ -31,8 +34,8 @@ static int taken(int *pair) {
 static int *pair_on(int device) {
   int *pair;
   cudaSetDevice(device);
-  cudaMalloc(&pair, 2 * sizeof(int));
-  cudaMemset(pair, 0, 2 * sizeof(int));
+  cudaMalloc(&pair, 3 * sizeof(int));
+  cudaMemset(pair, 0, 3 * sizeof(int));
   cudaDeviceSynchronize();
   return pair;
 }
