@@ -1,7 +1,7 @@
 /** Virtual machines with a network of their own, whose NICs are RDMA devices in software (soft-RoCE). test/machines/make makes what they boot. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -61,6 +61,16 @@ export class Machines {
     return this.#machines[n]!;
   }
 
+  /** The last that each machine's commands printed, with its second, and the last of what its kernel says. */
+  report(): string {
+    return this.#machines
+      .map(({ n, last }) => {
+        const kernel = readFileSync(join(this.#folder, `console${n}`), 'utf8');
+        return [`machine ${n}:`, ...last, 'its kernel:', ...kernel.split('\n').slice(-30)].join('\n');
+      })
+      .join('\n');
+  }
+
   async end(): Promise<void> {
     await Promise.all(this.#machines.map((machine) => machine.losePower()));
     rmSync(this.#folder, { recursive: true });
@@ -70,6 +80,8 @@ export class Machines {
 class Machine {
   readonly #commands = new Map<string, { hear(line: string): void; end(code: number | null): void }>();
   #count = 0;
+  /** What was sent and what came back of late, each behind its second. */
+  readonly last: string[] = [];
 
   private constructor(
     readonly n: number,
@@ -122,6 +134,7 @@ class Machine {
     await new Promise<void>((resolve, reject) => {
       void gone.then(() => reject(new Error(`machine ${this.n} ended before it had begun`)));
       createInterface(this.port).on('line', (line) => {
+        this.#note(line);
         if (line === 'ready') resolve();
         const [, id, ended, text] = /^(\d+)(!?) (.*)$/.exec(line) ?? [];
         const command = this.#commands.get(id ?? '');
@@ -145,6 +158,7 @@ class Machine {
         end: resolve,
       });
     });
+    this.#note(`${id} > ${command.slice(0, 200)}`);
     this.port.write(`${id} ${command}\n`);
     const prints = (pattern: RegExp) =>
       new Promise<void>((resolve, reject) => {
@@ -160,6 +174,11 @@ class Machine {
       if (!lines.some((line) => pattern.test(line))) await prints(pattern);
     };
     return { lines, prints, hasPrinted, ended };
+  }
+
+  #note(line: string): void {
+    this.last.push(`${(performance.now() / 1000).toFixed(1)} ${line}`);
+    if (this.last.length > 80) this.last.shift();
   }
 
   /** Stops its clock and all that it does, or lets it go on. */
