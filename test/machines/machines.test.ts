@@ -2,7 +2,7 @@
  * Worlds of two virtual machines, over verbs and over tcp, and faults that one machine cannot have. The machines are started once; where one has lost
  * its power it boots again.
  */
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { needing } from '../needs.js';
 import { operations } from '../net/fabric/operations.js';
 import { launchersAt } from '../net/world/environments.js';
@@ -89,9 +89,14 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
     const command = `${heddle} run -n 2 --nodes 2 --device sim --no-prefix ${transpiled(`test/${place}.ts`)}`;
     launched = [0, 1].map((n) => machines.at(n).run(command));
   }, timeout);
-  // A test that fails by its time alone would say nothing.
+  /** A case that failed. What its ranks still do would hold up others, too. */
+  let failed: string | null = null;
+  beforeEach(() => expect(failed).toBeNull());
+  // A case that fails by its time alone would say nothing.
   afterEach(({ task }) => {
-    if (task.result?.state === 'fail') console.error(machines.report());
+    if (task.result?.state !== 'fail') return;
+    if (failed === null) console.error(machines.report());
+    failed ??= task.name;
   });
   afterAll(async () => {
     await machines.end();
