@@ -2,7 +2,7 @@
 import { afterEach, expect, test, vi } from 'vitest';
 import { ArgumentError, RankLostError, RankMaskedError, UnavailableError } from '../../src/base/errors.js';
 import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
-import { emptyTensor, MoeLayer, readBits, tensorFrom } from '../../src/moe/index.js';
+import { emptyTensor, MoeLayer, type MoeLayerOptions, readBits, tensorFrom } from '../../src/moe/index.js';
 import { type Bits, type Placement, rebalance } from '../../src/moe/layer/index.js';
 import { layerInside } from '../../src/moe/moe-layer.js';
 import { MovingWeights } from '../../src/moe/moving-weights.js';
@@ -23,6 +23,20 @@ const last = at(0, 3, 2, 0, 3, 1);
 const inputs = makeLayer(gptOss, [2, 1], 4);
 const expected = plainLayer(inputs);
 
+async function layerOf(world: World, placement?: Placement, how: Partial<MoeLayerOptions> = {}) {
+  const stream = world.device.createStream();
+  const weights = placeWeights(world, stream, inputs, placement);
+  const options = { model: gptOss, maxTokens: 4, ...(placement && { placement }), ...weights };
+  return { stream, layer: await MoeLayer.create(world, { ...options, ...how }) };
+}
+
+/** How many values of each forward are wrong, of what each rank got. */
+const differencesOf = (runs: readonly (readonly Bits[])[]): number[] =>
+  runs[0]!.map((_, n) => {
+    const outs = runs.map((outs) => outs[n]!);
+    return compareLayer(64, outs, expected).different;
+  });
+
 /**
  * Forwards before, during and behind moves. `mistake`: the move goes on before a rank has filled its window, or experts are placed
  * before their weights are there.
@@ -36,10 +50,7 @@ async function moved(
   const machine = SimMachine.create({ ranks: 2, mode: 'checked', schedule: 'random', seed: '3' });
   const fabric = { provider: 'tcp;ofi_rxm', devices: ['lo'] } as const;
   const runs = await World.local({ ranks: 2, nodes, device: 'sim', sim: machine, fabric }, async (world) => {
-    const stream = world.device.createStream();
-    const weights = placeWeights(world, stream, inputs, before);
-    const options = { model: gptOss, maxTokens: 4 / chunks, rounds: chunks, placement: before, ...weights };
-    const layer = await MoeLayer.create(world, options);
+    const { stream, layer } = await layerOf(world, before, { maxTokens: 4 / chunks, rounds: chunks });
     if (mistake === 'hasty') withoutBarrier(world, 1);
     const own = inputs.routed[world.rank]!.x;
     const x = tensorFrom(world.device, stream, own, 'bf16', [own.length / 64, 64]);
@@ -65,17 +76,7 @@ async function moved(
     await layer.dispose();
     return Promise.all(outs);
   });
-  const results = runs[0]!.map((_, n) =>
-    compareLayer(
-      64,
-      runs.map((outs) => outs[n]!),
-      expected,
-    ),
-  );
-  return {
-    findings: machine.findings.map(formatFinding),
-    different: results.map(({ different }) => different),
-  };
+  return { findings: machine.findings.map(formatFinding), different: differencesOf(runs) };
 }
 
 test.each([1, 2] as const)(
@@ -103,14 +104,7 @@ test('between nodes without a network nothing moves, and nothing has changed', a
   const machine = SimMachine.create({ ranks: 2 });
   const fabric = { provider: 'efa' } as const;
   await World.local({ ranks: 2, nodes: 2, device: 'sim', sim: machine, fabric }, async (world) => {
-    const stream = world.device.createStream();
-    const weights = placeWeights(world, stream, inputs, before);
-    const layer = await MoeLayer.create(world, {
-      model: gptOss,
-      maxTokens: 4,
-      placement: before,
-      ...weights,
-    });
+    const { stream, layer } = await layerOf(world, before);
     await expect(layer.move(after, stream)).rejects.toThrow(UnavailableError);
     await expect(layer.relocate(after, stream)).rejects.toThrow(UnavailableError);
     layer.place(before, stream);
@@ -142,9 +136,7 @@ test('ranks relocate experts while each is at another forward', async () => {
   const full = at(0, 1, 3, 2, 3, 0);
   const swapped = at(0, 2, 3, 1, 3, 0);
   const runs = await World.local({ ranks: 2, device: 'sim', sim: machine }, async (world) => {
-    const stream = world.device.createStream();
-    const weights = placeWeights(world, stream, inputs, full);
-    const layer = await MoeLayer.create(world, { model: gptOss, maxTokens: 4, placement: full, ...weights });
+    const { stream, layer } = await layerOf(world, full);
     const own = inputs.routed[world.rank]!.x;
     const x = tensorFrom(world.device, stream, own, 'bf16', [own.length / 64, 64]);
     const outs: Promise<Bits>[] = [];
@@ -172,22 +164,12 @@ test('ranks relocate experts while each is at another forward', async () => {
     return Promise.all(outs);
   });
   expect(machine.findings.map(formatFinding)).toEqual([]);
-  const results = runs[0]!.map((_, n) =>
-    compareLayer(
-      64,
-      runs.map((outs) => outs[n]!),
-      expected,
-    ),
-  );
-  expect(results.map(({ different }) => different)).toEqual([0, 0, 0, 0, 0]);
+  expect(differencesOf(runs)).toEqual([0, 0, 0, 0, 0]);
 });
 
 test('experts are not placed where their weights are not, nor weights moved where an expert lives', async () => {
   await World.local({ ranks: 2, device: 'sim' }, async (world) => {
-    const stream = world.device.createStream();
-    const weights = placeWeights(world, stream, inputs, before);
-    const options = { model: gptOss, maxTokens: 4, ...weights };
-    const layer = await MoeLayer.create(world, { ...options, placement: before });
+    const { stream, layer } = await layerOf(world, before);
     expect(() => layer.place(after, stream)).toThrow(
       'placement.places[2] is 2; it must be an expert whose weights are in',
     );
@@ -208,12 +190,7 @@ test('experts are not placed where their weights are not, nor weights moved wher
 
 test('a layer whose experts were dealt out in order has nothing to move', async () => {
   await World.local({ ranks: 2, device: 'sim' }, async (world) => {
-    const stream = world.device.createStream();
-    const layer = await MoeLayer.create(world, {
-      model: gptOss,
-      maxTokens: 4,
-      ...placeWeights(world, stream, inputs),
-    });
+    const { stream, layer } = await layerOf(world);
     expect(() => layer.place(before, stream)).toThrow('create the MoeLayer with a placement');
     await expect(layer.move(before, stream)).rejects.toThrow('create the MoeLayer with a placement');
     await expect(layer.relocate(before, stream)).rejects.toThrow('create the MoeLayer with a placement');
@@ -233,10 +210,7 @@ test('a rank that stood still in a move, and comes back, says the same of every 
   const twice = at(0, 1, -1, 2, 3, 0);
   const emptied = at(-1, 1, -1, 2, 3, 0);
   await World.local({ ranks: 2, device: 'sim', timeoutMs: 10_000 }, async (world) => {
-    const stream = world.device.createStream();
-    const weights = placeWeights(world, stream, inputs, twice);
-    const options = { model: gptOss, maxTokens: 4, placement: twice, onLoss: 'mask' as const, ...weights };
-    const layer = await MoeLayer.create(world, options);
+    const { stream, layer } = await layerOf(world, twice, { onLoss: 'mask' });
     layer.place(emptied, stream);
     if (world.rank === 1) {
       world.circle.abandon('it stands still where the other begins to move');
@@ -259,10 +233,7 @@ test('a rank that stood still in a move, and comes back, says the same of every 
 test('in a world that leaves ranks out nothing moves, and nothing has changed', async () => {
   const twice = at(0, 1, -1, 2, 3, 0);
   await World.local({ ranks: 2, device: 'sim' }, async (world) => {
-    const stream = world.device.createStream();
-    const weights = placeWeights(world, stream, inputs, twice);
-    const options = { model: gptOss, maxTokens: 4, placement: twice, onLoss: 'mask' as const, ...weights };
-    const layer = await MoeLayer.create(world, options);
+    const { stream, layer } = await layerOf(world, twice, { onLoss: 'mask' });
     if (world.rank === 1) return expect(world.mask([1])).rejects.toThrow(RankMaskedError);
     await world.mask([1]);
     const { ep } = layerInside(layer).rounds[0]!;
@@ -322,14 +293,7 @@ test.each([
 
 test('a limit that is none is refused, and nothing has changed', async () => {
   await World.local({ ranks: 2, device: 'sim' }, async (world) => {
-    const stream = world.device.createStream();
-    const weights = placeWeights(world, stream, inputs, before);
-    const layer = await MoeLayer.create(world, {
-      model: gptOss,
-      maxTokens: 4,
-      placement: before,
-      ...weights,
-    });
+    const { stream, layer } = await layerOf(world, before);
     for (const bytesPerSecond of [0, 999_999, 1.5e6 + 0.5, Number.NaN])
       for (const call of ['move', 'relocate'] as const)
         await expect(layer[call](after, stream, { bytesPerSecond })).rejects.toThrow(ArgumentError);

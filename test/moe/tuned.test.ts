@@ -12,9 +12,9 @@ import {
   tunedFor,
 } from '../../src/moe/index.js';
 import type { Shape } from '../../src/moe/layer/index.js';
-import { topologyOf } from '../../src/net/world/index.js';
 import { drawnJson, readAll, spoiltJson } from '../hostile.js';
 import { temporaryFolder } from '../temporary.js';
+import { targetOn } from './families/target.js';
 
 const shape: Shape = {
   ranks: 4,
@@ -35,15 +35,7 @@ const entry = (maxTokens: number, change: Partial<TunedShape> = {}): TunedShape 
   maxTokens,
   // Marks the entry: its tuning is found again by its blocks.
   tuning: {
-    ...oneSided.defaults(layer, {
-      kind: 'cuda',
-      multiprocessors: 132,
-      rank: 0,
-      topology: topologyOf([0, 0, 0, 0], 0),
-      split: false,
-      sms: null,
-      transport: 'windows',
-    }),
+    ...oneSided.defaults(layer, targetOn([0, 0, 0, 0])),
     dispatch: { blocks: maxTokens, threads: 256, parts: 1, inFlight: 2, teams: 1 },
   },
   microseconds: 10,

@@ -1,18 +1,14 @@
 /** Calls that only enqueue wait for nothing: behind a kernel that waits, each returns within a millisecond. */
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { probe } from '../../src/base/native/index.js';
 import type { WireSide } from '../../src/gpu/index.js';
 import { World } from '../../src/net/world/index.js';
 import { copyWires, wiresRefused } from './copied-wires.js';
 import { timesOfLayer, timesOfRounds } from './enqueue.js';
-import { keepAwake, needs, runRanks } from './machine.js';
+import { keepAwakeBetween, needs, runRanks } from './machine.js';
 
-let letGo = async () => {};
-before(() => {
-  letGo = keepAwake();
-});
-after(() => letGo());
+keepAwakeBetween();
 
 type Times = ReadonlyMap<string, number>;
 

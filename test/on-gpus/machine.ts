@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { Writable } from 'node:stream';
-import { type TestContext, test } from 'node:test';
+import { after, before, type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { UnavailableError } from '../../src/base/errors.js';
 import { CudaDevice, countGpus } from '../../src/gpu/cuda/index.js';
@@ -45,6 +45,15 @@ export function keepAwake(): () => Promise<void> {
   return async () => {
     for (const device of devices) await device.dispose();
   };
+}
+
+/** The same for the tests of a file. */
+export function keepAwakeBetween(): void {
+  let letGo = async () => {};
+  before(() => {
+    letGo = keepAwake();
+  });
+  after(() => letGo());
 }
 
 class Lines extends Writable {

@@ -1,14 +1,10 @@
 /** GPUs of one machine as nodes of one GPU each: the reference comparison of test/suite, by proxies over libfabric. */
-import { after, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { World } from '../../src/net/world/index.js';
 import { roundTripCases } from '../suite/round-trip.js';
-import { keepAwake, needs, providersHere } from './machine.js';
+import { keepAwakeBetween, needs, providersHere } from './machine.js';
 
-let letGo = async () => {};
-before(() => {
-  letGo = keepAwake();
-});
-after(() => letGo());
+keepAwakeBetween();
 
 for (const { provider } of providersHere()) {
   const fabric = { provider, devices: provider === 'shm' ? [] : ['lo'], timeoutMs: 20_000 };

@@ -1,17 +1,13 @@
 /** The reference comparison of test/suite on GPUs: in one process, and in a process for each. */
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { World } from '../../src/net/world/index.js';
 import { casesOnGpus } from './cases.js';
-import { keepAwake, needs, runCases, runRanks } from './machine.js';
+import { keepAwakeBetween, needs, runCases, runRanks } from './machine.js';
 
 const sizes = [1, 2, 3, 4, 8];
 
-let letGo = async () => {};
-before(() => {
-  letGo = keepAwake();
-});
-after(() => letGo());
+keepAwakeBetween();
 
 for (const ranks of sizes) {
   describe(`ranks of one process: ${ranks}`, needs(ranks, 300_000), () => {

@@ -4,6 +4,7 @@ import { mlpKernels } from '../../../src/moe/experts/index.js';
 import { families, oneSided, type PlanTarget } from '../../../src/moe/families/index.js';
 import type { Layer } from '../../../src/moe/layer/index.js';
 import { topologyOf } from '../../../src/net/world/index.js';
+import { targetOn } from './target.js';
 
 const layer: Layer = {
   ranks: 4,
@@ -16,15 +17,7 @@ const layer: Layer = {
   weights: true,
   counts: false,
 };
-const target: PlanTarget = {
-  kind: 'cuda',
-  multiprocessors: 132,
-  rank: 0,
-  split: false,
-  sms: 16,
-  transport: 'windows',
-  topology: topologyOf([0, 0, 0, 0], 0),
-};
+const target = targetOn([0, 0, 0, 0], { sms: 16 });
 
 const groups = { ...layer, replicas: 2 };
 const narrow = { ...layer, output: { ...layer.output, combineFormat: 'e4m3' } } as const;
@@ -101,11 +94,8 @@ test('more blocks than there may be are refused, whatever combine’s way', () =
 
 describe.each(families)('$name, by the rules of thumb', (family) => {
   const nodes = family.name === 'hybrid' ? [0, 0, 1, 1] : [0, 0, 0, 0];
-  const on = (multiprocessors: number): PlanTarget => ({
-    ...{ ...target, sms: null, multiprocessors, topology: topologyOf(nodes, 0) },
-  });
   const blocksOn = (multiprocessors: number, maxTokens: number): number[] => {
-    const tuning = family.defaults({ ...layer, maxTokens }, on(multiprocessors));
+    const tuning = family.defaults({ ...layer, maxTokens }, targetOn(nodes, { multiprocessors }));
     return Object.values(tuning).map(({ blocks }) => Number(blocks));
   };
 

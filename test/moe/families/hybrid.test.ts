@@ -8,13 +8,14 @@ import { initialEpoch, numberOfRound } from '../../../src/moe/families/common/wa
 import { inRound, roundsAfter, senderOfTag, tagOf } from '../../../src/moe/families/hybrid/messages.js';
 import { hybridProxy, type ProxyData } from '../../../src/moe/families/hybrid/proxy.js';
 import { mostPackers } from '../../../src/moe/families/hybrid/shape.js';
-import { hybrid, oneSided, type PlanTarget } from '../../../src/moe/families/index.js';
+import { hybrid, oneSided } from '../../../src/moe/families/index.js';
 import { ExpertParallel, emptyTensor, readBits, row } from '../../../src/moe/index.js';
 import { type Layer, traffic } from '../../../src/moe/layer/index.js';
-import { topologyOf, World } from '../../../src/net/world/index.js';
+import { World } from '../../../src/net/world/index.js';
 import { layerOf, makeSources, runRounds, shapeOfRounds } from '../../../src/verify/testing/index.js';
 import { expectReference } from '../../suite/cases.js';
 import { transpiledUrl } from '../../tree.js';
+import { targetOn } from './target.js';
 
 const layer: Layer = {
   ranks: 4,
@@ -26,15 +27,7 @@ const layer: Layer = {
   weights: true,
   counts: false,
 };
-const placeOn = (nodeOf: readonly unknown[], rank = 0): PlanTarget => ({
-  kind: 'sim',
-  multiprocessors: 132,
-  rank,
-  split: false,
-  sms: null,
-  transport: 'windows',
-  topology: topologyOf(nodeOf, rank),
-});
+const placeOn = (nodeOf: readonly unknown[], rank = 0) => targetOn(nodeOf, { kind: 'sim', rank });
 const evenly = placeOn([0, 0, 1, 1]);
 
 describe('the hybrid family', () => {

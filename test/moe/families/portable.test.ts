@@ -3,12 +3,12 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { ArgumentError, UnavailableError } from '../../../src/base/errors.js';
 import { effectsOf, foreignSources } from '../../../src/lang/index.js';
-import { type PlanTarget, portable, type Step, transports } from '../../../src/moe/families/index.js';
+import { portable, type Step, transports } from '../../../src/moe/families/index.js';
 import type { Layer } from '../../../src/moe/layer/index.js';
-import { topologyOf } from '../../../src/net/world/index.js';
 import { runOnce } from '../../../src/verify/check/run.js';
 import { givenRows } from '../../../src/verify/check/subjects/given-rows.js';
 import { expectReference } from '../../suite/cases.js';
+import { targetOn } from './target.js';
 
 /** DeepSeek-V3's layer on 8 ranks: fp8 rows with scales there, bf16 back. */
 const deepSeek: Layer = {
@@ -24,15 +24,7 @@ const deepSeek: Layer = {
   weights: true,
   counts: false,
 };
-const targetOf = (nodes: readonly number[]): PlanTarget => ({
-  kind: 'cuda',
-  multiprocessors: 132,
-  rank: 0,
-  split: true,
-  sms: null,
-  transport: 'windows',
-  topology: topologyOf([...nodes], 0),
-});
+const targetOf = (nodes: readonly number[]) => targetOn(nodes, { split: true });
 const target = targetOf(new Array(8).fill(0));
 
 const planBytes = (layer: Layer): number =>

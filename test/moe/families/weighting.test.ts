@@ -1,7 +1,6 @@
 /** Router weights that combine applies. test/suite/cases.ts has whole rounds of it. */
 import { describe, expect, test } from 'vitest';
-import { evenNodes, topologyOf } from '../../../src/gpu/index.js';
-import { familyNamed, type PlanTarget, refusalOf } from '../../../src/moe/families/index.js';
+import { familyNamed, refusalOf } from '../../../src/moe/families/index.js';
 import {
   ExpertParallel,
   type ExpertParallelOptions,
@@ -24,6 +23,7 @@ import {
   runRounds,
   shapeOfRounds,
 } from '../../../src/verify/testing/index.js';
+import { targetOn } from './target.js';
 
 /** Weights that products and sums treat in special ways stand among the ordinary ones. */
 const special = [0, -0, -1, 1e-40, -3.5, 3e38];
@@ -121,17 +121,12 @@ describe('a combine that takes the rows of a plan', () => {
   });
 
   test('is refused where no row may travel for each route', () => {
-    const target = {
-      topology: topologyOf(evenNodes(2, 1), 0),
-      transport: 'windows',
-      kind: 'sim',
-    } as PlanTarget;
     const refused = (family: string, change: Partial<ExpertParallelOptions> = {}) =>
-      refusalOf(familyNamed(family), layerOf(2, { ...layer, weighting: 'source', ...change }), {
-        ...target,
-        split: false,
-        sms: null,
-      })?.message;
+      refusalOf(
+        familyNamed(family),
+        layerOf(2, { ...layer, weighting: 'source', ...change }),
+        targetOn([0, 0]),
+      )?.message;
     expect(refused('one-sided')).toBeUndefined();
     expect(refused('portable')).toContain("family 'portable', which adds up rows before they are home");
     expect(refused('hybrid')).toContain('so it carries no invariant layer');
@@ -144,7 +139,7 @@ describe('a combine that takes the rows of a plan', () => {
   test('is refused to a family whose combine takes none', () => {
     const shape = layerOf(1, { ...layer, weighting: 'plan' });
     const family = { ...familyNamed('one-sided'), can: ['masks'] as const };
-    expect(refusalOf(family, shape, {} as PlanTarget)?.message).toContain(
+    expect(refusalOf(family, shape, targetOn([0]))?.message).toContain(
       'whose combine takes no rows of a plan',
     );
   });

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { type OneSidedTuning, oneSided, type PlanTarget } from '../../../src/moe/families/index.js';
+import { type OneSidedTuning, oneSided } from '../../../src/moe/families/index.js';
 import type { Layer } from '../../../src/moe/layer/index.js';
-import { topologyOf } from '../../../src/net/world/index.js';
 import { headOf, lineOf, tuneBench } from '../../../src/tools/bench/index.js';
 import { coordinatesOf, descend, neighbours, sensible } from '../../../src/tools/bench/tune.js';
+import { targetOn } from '../../moe/families/target.js';
 
 const layer: Layer = {
   ranks: 4,
@@ -15,15 +15,7 @@ const layer: Layer = {
   weights: true,
   counts: false,
 };
-const target: PlanTarget = {
-  kind: 'cuda',
-  multiprocessors: 132,
-  rank: 0,
-  topology: topologyOf([0, 0, 0, 0], 0),
-  split: false,
-  sms: null,
-  transport: 'windows',
-};
+const target = targetOn([0, 0, 0, 0]);
 const start = oneSided.defaults(layer, target);
 const never = async () => false;
 

@@ -6,11 +6,12 @@ import { NativeView } from '../../../../src/gpu/index.js';
 import { byteSize } from '../../../../src/lang/index.js';
 import { initialEpoch } from '../../../../src/moe/families/common/waits.js';
 import type { ProxyData } from '../../../../src/moe/families/hybrid/proxy.js';
-import { hybrid, type PlanTarget, type WirePlan } from '../../../../src/moe/families/index.js';
+import { hybrid, type WirePlan } from '../../../../src/moe/families/index.js';
 import type { Layer } from '../../../../src/moe/layer/index.js';
-import { LocalCircle, topologyOf } from '../../../../src/net/world/index.js';
+import { LocalCircle } from '../../../../src/net/world/index.js';
 import { type Connect, overFabric } from '../../../../src/net/world/proxy/network.js';
 import { type PreparedProxy, prepareProxy, proxyMaker } from '../../../../src/net/world/proxy/program.js';
+import { targetOn } from '../target.js';
 
 const [network, roundsText] = process.argv.slice(2) as [string, string];
 const rounds = Number(roundsText);
@@ -97,16 +98,7 @@ function round({ phases, share, chunk }: ProxyData, epoch: number): void {
 }
 
 const wireOf = (rank: number): WirePlan => {
-  const topology = topologyOf([0, 1], rank);
-  const target: PlanTarget = {
-    kind: 'sim',
-    multiprocessors: 132,
-    rank,
-    split: false,
-    sms: null,
-    transport: 'windows',
-    topology,
-  };
+  const target = targetOn([0, 1], { kind: 'sim', rank });
   return hybrid.plan(layer, target, hybrid.defaults(layer, target)).wire!;
 };
 
