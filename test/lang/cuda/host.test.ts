@@ -5,9 +5,9 @@ import { beforeAll, describe, expect, test } from 'vitest';
 import { type Library, type NativeType, openLibrary } from '../../../src/base/native/index.js';
 import { entryName, printCuda } from '../../../src/lang/index.js';
 import type { IrModule } from '../../../src/lang/ir.js';
+import { download, launch, machineOf } from '../../gpu/sim/harness.js';
 import { hostCompiler, needing } from '../../needs.js';
 import { temporaryFolder } from '../../temporary.js';
-import { type Pointer, run } from '../evaluate.js';
 import { programCapacity, programKernel, programParams, randomProgram } from '../random-programs.js';
 import { edges } from './edges.js';
 import { computed, everyOperation } from './every-operation.js';
@@ -63,14 +63,16 @@ describe('printed programs on the host', needing('c++'), () => {
   });
 
   test.each(operations)(
-    'compute every operation of $type on every pair of edge values',
-    ({ type, module, names }) => {
+    'compute every operation of $type on every pair of edge values, as a simulated machine does',
+    async ({ type, module, names }) => {
       const native = entry(module, [type, type, 'buffer']);
+      const { rank } = machineOf({ ranks: 1, mode: 'fast' });
+      const output = rank.device.allocate(8 * names.length, 'output');
       for (const a of edges[type]) {
         for (const b of edges[type]) {
-          const expected = new BigUint64Array(names.length);
+          await launch(rank, module, { block: 1 }, { a: a as number, b: b as number, output });
+          const expected = new BigUint64Array(await download(rank, output));
           const actual = new BigUint64Array(names.length);
-          run(module, [a, b, memory(expected)]);
           native(a, b, actual);
           const wrong = names.filter((_, k) => expected[k] !== actual[k]);
           expect({ a, b, wrong }).toEqual({ a, b, wrong: [] });
@@ -86,8 +88,4 @@ function printForHost(modules: readonly IrModule[]): string {
   const own = parts.filter((part) => !part.includes('asm') && !/^struct (bf16|f16) /.test(part));
   const host = readFileSync(new URL('host.h', import.meta.url), 'utf8');
   return [host, ...own].join('\n\n');
-}
-
-function memory(of: BigUint64Array): Pointer {
-  return { memory: new DataView(of.buffer), offset: 0 };
 }
