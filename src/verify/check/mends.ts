@@ -79,7 +79,7 @@ function mendPtx(kernel: PtxKernel, { kind, side, where, access, scope }: Mend, 
     fence: ['fence', 'acq_rel', scope],
     barrier: ['bar', 'sync'],
     proxy: ['fence', 'proxy', 'async'],
-    quiet: ['griddepcontrol', 'quiet', scope],
+    quiet: ['griddepcontrol', 'until quiet', scope],
   };
   const made: PtxInstruction[] = [];
   const moved: number[] = [];

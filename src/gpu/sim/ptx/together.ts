@@ -11,8 +11,8 @@ import { multimem } from './multimem.js';
 import { tcgen05 } from './tcgen05.js';
 import { box, getctarank, mapa, setmaxnreg, tensormap, wgmma } from './tiles.js';
 
-/** A part that no compiler writes: a thread waits until nobody else can go on. */
-export const quiet = 'quiet';
+/** A thread waits until nobody else can go on. No file can say so: words of PTX have no blanks. */
+const quiet = 'until quiet';
 
 export const together: Readonly<Record<string, Handler>> = {
   bra: (x) => jump(x, (to) => String(to)),

@@ -17,6 +17,9 @@ export const values: Readonly<Record<string, Handler>> = {
   ...all(arithmetic, ['add', 'sub', 'addc', 'subc', 'madc', 'mul', 'mad', 'fma', 'div', 'rem']),
   ...all(arithmetic, ['min', 'max', 'neg', 'abs']),
   ...all(product24, ['mul24', 'mad24']),
+  dp4a: (x) => dotted(x, 24, [24, 24], [16, 16], [8, 8], [0, 0]),
+  dp2a: (x) =>
+    x.among('lo', 'hi') === 'hi' ? dotted(x, 16, [16, 8], [0, 0]) : dotted(x, 16, [16, 24], [0, 16]),
   sad: (x) => exactly(x, x.type()),
   rcp: (x) => approximate(x, (a) => `1 / ${a}`),
   sqrt: (x) => approximate(x, (a) => `Math.sqrt(${a})`),
@@ -379,6 +382,16 @@ function wideProduct(x: Instruction, a: PtxOperand, b: PtxOperand, signed: boole
 function product24(x: Instruction): void {
   if (x.among('lo', 'hi') !== 'lo') x.refuse('only its lower half is known');
   exactly(x, x.type());
+}
+
+/** Adds up products of parts of two words, each of which lies so many bits below the top; those of the second are bytes. */
+function dotted(x: Instruction, bits: number, ...lefts: readonly (readonly [number, number])[]): void {
+  const [right, rightB] = x.types().map((type) => (isSigned(type) ? '>>' : '>>>'));
+  const [a, b, c] = [1, 2, 3].map((i) => x.short(x.word(x.operand(i)), 'i'));
+  const products = lefts.map(
+    ([at, atB]) => `(${a} << ${at} ${right} ${bits}) * (${b} << ${atB} ${rightB} 24)`,
+  );
+  x.setWord(x.operand(0), `${products.join(' + ')} + ${c} | 0`);
 }
 
 function bitwise(x: Instruction): void {

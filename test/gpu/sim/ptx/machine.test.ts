@@ -636,6 +636,7 @@ describe('refusals name the line, and what is not known', () => {
       "k.ptx:10: the simulated machine does not have 'tex.1d.v4.f32.s32': no such instruction",
     ],
     ['fence.proxy.newish;', 'of the other proxies'],
+    ['griddepcontrol.quiet.gpu;', "'.quiet' is not known of it"],
     ['ld.global.newish.u32 %r0, [%out];', "'.newish' is not known of it"],
     ['atom.global.add.noftz.b128 %r0, [%out], 1;', '128 bits are not updated'],
     [
