@@ -2,9 +2,10 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { ArgumentError } from '../../base/errors.js';
-import { naming } from '../../base/files/index.js';
+import { naming, writeOutput } from '../../base/files/index.js';
 import { refusedIn, type SimMachine } from '../../gpu/sim/index.js';
 import { PtxError, type PtxParameter, type PtxProgram, ptx, sourceName } from '../../lang/ptx/index.js';
+import { firstHost } from './first-host.js';
 import { importModule, ranBy, requireLaunch } from './own-module.js';
 import { type CheckConfiguration, type CheckSubject, requireConfiguration } from './subject.js';
 
@@ -13,12 +14,17 @@ export type PtxHost = (kernels: PtxProgram) => readonly CheckConfiguration[];
 
 export async function ptxSubject(ptxFile: string, hostFile: string): Promise<CheckSubject> {
   const program = programOf(ptxFile);
-  if (!existsSync(hostFile))
+  if (!existsSync(hostFile) && hostFile.endsWith('.ts')) {
+    writeOutput(
+      hostFile,
+      firstHost(program, (name) => entryOf(program, name).parameters),
+    );
     throw new ArgumentError(
       'host',
       hostFile,
-      `a module that launches the kernels. One to begin with, whose shapes, sizes and values are guesses:\n\n${hostFor(program)}`,
+      'a module that launches the kernels. There was none, so now one is there to begin with: look at its guesses, then say the same again',
     );
+  }
   const host = await importHost(hostFile);
   const configurations: unknown = await ranBy(hostFile, () => host(program));
   if (!Array.isArray(configurations))
@@ -29,35 +35,6 @@ export async function ptxSubject(ptxFile: string, hostFile: string): Promise<Che
     configurations: configurations.map(thatLaunches),
     sources: [...program.module.sources.values(), ptxFile],
   };
-}
-
-/** The text of a host that launches each kernel once, with zeros for what parameters may point to. */
-function hostFor(program: PtxProgram): string {
-  const launches = program.kernels.flatMap((name) => {
-    const { source, parameters } = entryOf(program, name);
-    const values = parameters.map(({ name, bytes, type }) => {
-      const buffer = `host.buffer('${name}', 'f32', new Array(1024).fill(0))`;
-      return `      ${name}: ${type === null ? `new Uint8Array(${bytes})` : type === 'u64' ? buffer : '1024'},`;
-    });
-    return [
-      `    // ${source}`,
-      `    host.launch(kernels.kernel('${name}'), { grid: 4, block: 128 }, {`,
-      ...values,
-      '    });',
-    ];
-  });
-  return [
-    "import { everyRank, type PtxHost } from 'heddle/check';",
-    '',
-    'const host: PtxHost = (kernels) => [',
-    "  everyRank('two ranks', { ranks: 2 }, async (host) => {",
-    ...launches,
-    '    await host.meet();',
-    '  }),',
-    '];',
-    'export default host;',
-    '',
-  ].join('\n');
 }
 
 /** A kernel of a file, its parameters in their order, and what the simulated machine would refuse. */
