@@ -16,7 +16,7 @@ const ceilings = {
   lang: 11_350,
   gpu: 21_590,
   net: 11_260,
-  moe: 20_010,
+  moe: 19_990,
   verify: 7_470,
   tools: 10_100,
   cli: 2_950,
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 85_895 },
+  { name: 'src', files: sources('src'), ceiling: 85_880 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_900 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_840 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 30_050 },

@@ -169,40 +169,13 @@ export async function inWorld(of: Things) {
       ...{ memory: mapped, timeoutMs: 100 },
     }),
 
-    'Circle.barrier': call((a) => world.circle.barrier(a), 'fuzz'),
-    'Circle.allGather': call((a, b) => world.circle.allGather(a, b), bytes, 'fuzz'),
-    'Circle.survey': call((a, b) => world.circle.survey(a, b), bytes, 1),
-    'Circle.onRankLost': call(
-      (listener) => world.circle.onRankLost(listener),
-      () => {},
-    ),
-    'Circle.abandon': call((a) => apart((circle) => circle.abandon(a)), 'fuzz'),
-    'Circle.regroup': call((a, b) => apart((circle) => circle.regroup(a, b)), 1000, false),
-    'Circle.accuse': call((a, b) => apart((circle) => circle.accuse(a, b)), [0], 'fuzz'),
-    'LocalCircle.barrier': call((a) => local.barrier(a), 'fuzz'),
-    'LocalCircle.allGather': call((a, b) => local.allGather(a, b), bytes, 'fuzz'),
-    'LocalCircle.survey': call((a, b) => local.survey(a, b), bytes, 1),
-    'LocalCircle.onRankLost': call(
-      (a) => local.onRankLost(a),
-      () => {},
-    ),
-    'LocalCircle.abandon': call((a) => apart((circle) => circle.abandon(a)), 'fuzz'),
-    'LocalCircle.regroup': call((a, b) => apart((circle) => circle.regroup(a, b)), 1000, false),
-    'LocalCircle.accuse': call((a, b) => apart((circle) => circle.accuse(a, b)), [0], 'fuzz'),
+    ...ofCircle('Circle', world.circle, apart),
+    ...ofCircle('LocalCircle', local, apart),
     'ProcessCircle.join': call(
       async (options) => (await worlds.ProcessCircle.join(options)).dispose(),
       joined,
     ),
-    'ProcessCircle.barrier': call((a) => process.barrier(a), 'fuzz'),
-    'ProcessCircle.allGather': call((a, b) => process.allGather(a, b), bytes, 'fuzz'),
-    'ProcessCircle.survey': call((a, b) => process.survey(a, b), bytes, 1),
-    'ProcessCircle.onRankLost': call(
-      (a) => process.onRankLost(a),
-      () => {},
-    ),
-    'ProcessCircle.abandon': call((a) => between((circle) => circle.abandon(a)), 'fuzz'),
-    'ProcessCircle.regroup': call((a, b) => between((circle) => circle.regroup(a, b)), 1000, false),
-    'ProcessCircle.accuse': call((a, b) => between((circle) => circle.accuse(a, b)), [0], 'fuzz'),
+    ...ofCircle('ProcessCircle', process, between),
 
     'ExpertParallel.create': call(
       async (a, b) => (await heddle.ExpertParallel.create(a, b)).dispose(),
@@ -313,3 +286,27 @@ export async function inWorld(of: Things) {
     'Event.elapsedSince': call((a) => event.elapsedSince(a), event),
   } satisfies Partial<Record<PublicName, Call>>;
 }
+
+/** The calls of a circle; those that end it are another's, which is made for the call. */
+const ofCircle = <Name extends 'Circle' | 'LocalCircle' | 'ProcessCircle'>(
+  name: Name,
+  circle: worlds.Circle,
+  another: (then: (circle: worlds.Circle) => unknown) => Promise<unknown>,
+) => {
+  const calls = {
+    barrier: call((a) => circle.barrier(a), 'fuzz'),
+    allGather: call((a, b) => circle.allGather(a, b), new Uint8Array(8), 'fuzz'),
+    survey: call((a, b) => circle.survey(a, b), new Uint8Array(8), 1),
+    onRankLost: call(
+      (a) => circle.onRankLost(a),
+      () => {},
+    ),
+    abandon: call((a) => another((one) => one.abandon(a)), 'fuzz'),
+    regroup: call((a, b) => another((one) => one.regroup(a, b)), 1000, false),
+    accuse: call((a, b) => another((one) => one.accuse(a, b)), [0], 'fuzz'),
+  };
+  type Calls = typeof calls;
+  return Object.fromEntries(Object.entries(calls).map(([of, made]) => [`${name}.${of}`, made])) as {
+    [Of in keyof Calls & string as `${Name}.${Of}`]: Call;
+  };
+};

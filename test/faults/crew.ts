@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import type { Hosts } from '../net/fabric/hosts.js';
+import { end, heard, isThere } from '../processes.js';
 import { transpiled } from '../tree.js';
 import type { Case, Report } from './cases.js';
 
@@ -36,14 +37,14 @@ export class Crew {
     if (this.#underWay !== null) await this.end();
     this.#underWay = told;
     const members = await Promise.all(Array.from({ length: told.processes }, (_, i) => this.#member(i)));
-    const said = members.map((member) => heard(member));
+    const said = members.map((member) => heard<Said>(member));
     for (const member of members) member.send(told);
     const { fall } = told;
     if (fall !== null) {
       await Promise.all(said.filter((_, i) => i !== fall.process));
       for (const [i, member] of members.entries()) {
         if (i === fall.process || (await said[i]) !== 'told') continue;
-        said[i] = heard(member);
+        said[i] = heard<Said>(member);
         member.send('leave');
       }
       if (fall.fault === 'cut off') await end(members[fall.process]!);
@@ -122,25 +123,4 @@ export class Crew {
     await heard(member);
     return member;
   }
-}
-
-async function end(member: ChildProcess): Promise<void> {
-  if (!isThere(member)) return;
-  const gone = new Promise((resolve) => member.once('exit', resolve));
-  member.kill('SIGKILL');
-  await gone;
-}
-
-const isThere = ({ exitCode, signalCode }: ChildProcess) => exitCode === null && signalCode === null;
-
-/** The next that a process says; undefined if it ends instead. */
-function heard(member: ChildProcess): Promise<Said | undefined> {
-  return new Promise((resolve) => {
-    const ended = () => resolve(undefined);
-    member.once('exit', ended);
-    member.once('message', (said: Said) => {
-      member.off('exit', ended);
-      resolve(said);
-    });
-  });
 }

@@ -1,13 +1,12 @@
 /** What the tests on GPUs share: how many there are, and ranks that are processes. */
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
-import { Writable } from 'node:stream';
 import { after, before, type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { UnavailableError } from '../../src/base/errors.js';
 import { CudaDevice, countGpus } from '../../src/gpu/cuda/index.js';
 import { listProviders, type ProviderReport } from '../../src/net/fabric/index.js';
 import { Launch, type LaunchOptions, type LaunchResult } from '../../src/net/world/index.js';
+import { isRunning, Lines } from '../processes.js';
 
 /** GPUs here; 0 where there is no driver. */
 export const gpus = ((): number => {
@@ -54,18 +53,6 @@ export function keepAwakeBetween(): void {
     letGo = keepAwake();
   });
   after(() => letGo());
-}
-
-class Lines extends Writable {
-  readonly lines: string[] = [];
-  #rest = '';
-
-  override _write(chunk: Buffer, _: BufferEncoding, done: () => void): void {
-    const parts = (this.#rest + chunk.toString()).split('\n');
-    this.#rest = parts.pop()!;
-    this.lines.push(...parts);
-    done();
-  }
 }
 
 export interface Ran<T> {
@@ -126,14 +113,4 @@ export async function runCases(
     reports.map(({ name }) => name),
     cases.map(({ name }) => name),
   );
-}
-
-/** A zombie, which waits only for its parent, runs no more. */
-function isRunning(pid: number): boolean {
-  const stat = `/proc/${pid}/stat`;
-  try {
-    return existsSync(stat) && !/^\d+ \(.*\) [ZX]/s.test(readFileSync(stat, 'utf8'));
-  } catch {
-    return false;
-  }
 }

@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { sweepShm } from '../../../src/net/fabric/index.js';
+import { end } from '../../processes.js';
 
 /**
  * Several local processes that run one function each, and that exchange what they have to tell one another
@@ -137,6 +138,8 @@ export async function runRanks(options: RanksOptions): Promise<unknown[]> {
   } finally {
     clearTimeout(timer);
     await Promise.all(children.map(end));
+    // What they could not clean up themselves.
+    sweepShm();
   }
   return results;
 }
@@ -150,15 +153,4 @@ function start(under: readonly string[]): ChildProcess {
     serialization: 'advanced',
     env: { ...process.env, NODE_OPTIONS: '' },
   });
-}
-
-/** Makes sure that a rank is gone, with what it could not clean up itself. */
-async function end(child: ChildProcess): Promise<void> {
-  if (child.pid === undefined) return;
-  if (child.exitCode === null && child.signalCode === null) {
-    const gone = new Promise((resolve) => child.once('exit', resolve));
-    child.kill('SIGKILL');
-    await gone;
-  }
-  sweepShm();
 }

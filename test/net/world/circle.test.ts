@@ -1,6 +1,6 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { ArgumentError, DisposedError, RankLostError } from '../../../src/base/errors.js';
-import type { Circle, CircleLoss, CircleOptions } from '../../../src/net/world/circle.js';
+import type { Circle, CircleLoss } from '../../../src/net/world/circle.js';
 import { LocalCircle } from '../../../src/net/world/local-circle.js';
 import { describeCircles } from './circles.js';
 
@@ -25,18 +25,7 @@ const lossAt = (circle: Circle) =>
 // One suite, every kind of circle: what holds for ranks in one process holds for ranks in many.
 describeCircles(
   (name) => name,
-  (make) => {
-    let end = async () => {};
-    const create = async (ranks: number, options?: CircleOptions) => {
-      const made = await make(ranks, options);
-      end = made.end;
-      return made.circles;
-    };
-    beforeEach(() => {
-      end = async () => {};
-    });
-    afterEach(() => end());
-
+  ({ create }) => {
     describe('calls', () => {
       it('tells each rank who it is', async () => {
         const circles = await create(3);

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe } from 'vitest';
 import { RendezvousError } from '../../../src/base/errors.js';
 import { formatAddress } from '../../../src/net/world/address.js';
 import type { Circle, CircleOptions } from '../../../src/net/world/circle.js';
@@ -83,24 +83,58 @@ export function joinInEtcd(
   );
 }
 
+/** What a test has of one kind of circle; all of it ends with the test. */
+interface Making {
+  create(ranks: number, options?: CircleOptions): Promise<Circle[]>;
+  /** Where outsiders come to the circles that were created last. */
+  at(): JoinOptions;
+  /** Has this circle end before those that it comes from, whose rendezvous it needs. */
+  keep<T extends Circle>(circle: T): T;
+}
+
+function making(make: Maker['make']): Making {
+  const ends: (() => Promise<void>)[] = [];
+  let at: JoinOptions = {};
+  afterEach(async () => {
+    for (const end of ends.splice(0)) await end();
+  });
+  return {
+    async create(ranks, options) {
+      const made = await make(ranks, options);
+      ends.push(made.end);
+      at = made.at ?? {};
+      return made.circles;
+    },
+    at: () => at,
+    keep(circle) {
+      ends.unshift(() => circle.latest.dispose());
+      return circle;
+    },
+  };
+}
+
+export const placeOf = ({ rank, ranks, origins }: Circle) => ({ rank, ranks, origins });
+/** What a rank brings, so that the order in which it arrives shows. */
+export const bringOrigin = (circle: Circle) => circle.allGather(Uint8Array.of(circle.origins[circle.rank]!));
+
 /** The same tests of every kind of circle. */
 export function describeCircles(
   title: (name: string) => string,
-  tests: (make: Maker['make']) => void,
+  tests: (make: Making) => void,
   makers = [local, processes, hosted],
 ): void {
-  for (const { name, make } of makers) describe(title(name), () => tests(make));
+  for (const { name, make } of makers) describe(title(name), () => tests(making(make)));
   describe(title(inEtcd.name), needing('etcd'), () => {
     beforeAll(async () => {
       server = await EtcdServer.start();
     });
     afterAll(() => server.end());
-    tests(inEtcd.make);
+    tests(making(inEtcd.make));
   });
 }
 
 /** The same tests of every kind of circle to which outsiders can come. */
-export const describeJoinable = (title: (name: string) => string, tests: (make: Maker['make']) => void) =>
+export const describeJoinable = (title: (name: string) => string, tests: (make: Making) => void) =>
   describeCircles(title, tests, [processes, hosted]);
 
 export async function joinAll(ranks: number, options: CircleOptions = {}) {

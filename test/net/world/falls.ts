@@ -7,6 +7,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
 import { Rendezvous } from '../../../src/net/world/rendezvous.js';
+import { heard, isThere } from '../../processes.js';
 import { root, transpiled } from '../../tree.js';
 import { freePort } from './circles.js';
 
@@ -140,7 +141,7 @@ async function run(falling: Falling, fall: Told['fall']): Promise<Report[]> {
   const address = `127.0.0.1:${rendezvous?.address.port ?? (await freePort())}`;
   const crew = crewOf(falling);
   const members = await Promise.all(crew.map(() => idle.pop() ?? start()));
-  const ended = members.map((member) => said(member));
+  const ended = members.map((member) => heard<readonly Report[]>(member));
   for (const [i, member] of members.entries()) {
     const { rank } = crew[i]!;
     const told: Told = {
@@ -158,7 +159,7 @@ async function run(falling: Falling, fall: Told['fall']): Promise<Report[]> {
   const goOn = setInterval(() => members[victim]!.kill('SIGCONT'), 20);
   const reports = [...others, await ended[victim]!].flatMap((of) => of ?? []);
   clearInterval(goOn);
-  for (const member of members) if (member.exitCode === null && member.signalCode === null) idle.push(member);
+  for (const member of members) if (isThere(member)) idle.push(member);
   await rendezvous?.close();
   return reports;
 }
@@ -169,18 +170,6 @@ async function start(): Promise<ChildProcess> {
     env: { ...process.env, NODE_OPTIONS: '' },
   });
   all.add(member);
-  await said(member); // that it is here
+  await heard(member); // that it is here
   return member;
-}
-
-/** The next that a process says; undefined if it ends instead. */
-function said(member: ChildProcess): Promise<readonly Report[] | undefined> {
-  return new Promise((resolve) => {
-    const ended = () => resolve(undefined);
-    member.once('exit', ended);
-    member.once('message', (reports: Report[]) => {
-      member.off('exit', ended);
-      resolve(reports);
-    });
-  });
 }

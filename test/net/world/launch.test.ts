@@ -1,7 +1,6 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { Writable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { CommanderError } from 'commander';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
@@ -11,6 +10,7 @@ import { register } from '../../../src/cli/run.js';
 import { Launch, type LaunchOptions, loaderArguments } from '../../../src/net/world/launch.js';
 import { startReaper } from '../../../src/net/world/reaper.js';
 import { launchReporting } from '../../../src/net/world/report-lines.js';
+import { isRunning, Lines } from '../../processes.js';
 import { temporaryFolder } from '../../temporary.js';
 import { root, transpiled, transpiledUrl } from '../../tree.js';
 import { freePort } from './circles.js';
@@ -25,31 +25,6 @@ function program(source: string): string {
   const file = join(mkdtempSync(join(folder, 'p-')), 'program.mjs');
   writeFileSync(file, source);
   return file;
-}
-
-/** Collects lines; can wait for one. */
-class Lines extends Writable {
-  readonly lines: string[] = [];
-  #rest = '';
-  #wake = () => {};
-
-  override _write(chunk: Buffer, _: BufferEncoding, done: () => void): void {
-    const parts = (this.#rest + chunk.toString()).split('\n');
-    this.#rest = parts.pop()!;
-    this.lines.push(...parts);
-    this.#wake();
-    done();
-  }
-
-  async atLeast(n: number, pattern: RegExp): Promise<string[]> {
-    for (;;) {
-      const found = this.lines.filter((line) => pattern.test(line));
-      if (found.length >= n) return found;
-      await new Promise<void>((resolve) => {
-        this.#wake = resolve;
-      });
-    }
-  }
 }
 
 /** A test that failed leaves no ranks behind. */
@@ -74,22 +49,6 @@ async function run(options: Omit<LaunchOptions, 'stdout' | 'stderr'>) {
   const result = await started.launch.finished;
   for (const pid of started.launch.pids) expect(isRunning(pid)).toBe(false);
   return { ...started, result };
-}
-
-/** A zombie, which waits only for its parent, runs no more. */
-function isRunning(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-  } catch {
-    return false;
-  }
-  const stat = `/proc/${pid}/stat`;
-  if (!existsSync('/proc/self/stat')) return true;
-  try {
-    return !/^\d+ \(.*\) Z/s.test(readFileSync(stat, 'utf8'));
-  } catch {
-    return false;
-  }
 }
 
 async function untilEnded(pids: readonly number[]): Promise<void> {

@@ -1,33 +1,18 @@
 /** Outsiders, which wait until the ranks of a world that runs admit them. Processes that are started anew: `restarted`. */
-import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { expect, it, vi } from 'vitest';
 import { DisposedError, RankLostError, RendezvousError } from '../../../src/base/errors.js';
-import type { Circle, CircleOptions } from '../../../src/net/world/circle.js';
-import type { JoinOptions } from '../../../src/net/world/environment.js';
+import type { Circle } from '../../../src/net/world/circle.js';
 import { OutsideCircle } from '../../../src/net/world/process-circle.js';
-import { describeJoinable } from './circles.js';
+import { bringOrigin, describeJoinable, placeOf } from './circles.js';
 
 const admit = (circle: Circle) => circle.regroup(undefined, true);
-const placeOf = ({ rank, ranks, origins }: Circle) => ({ rank, ranks, origins });
-const bringOrigin = (circle: Circle) => circle.allGather(Uint8Array.of(circle.origins[circle.rank]!));
 
 describeJoinable(
   (name) => `outsiders of ${name}`,
-  (make) => {
-    const ends: (() => Promise<void>)[] = [];
-    let at: JoinOptions = {};
-    const create = async (ranks: number, options?: CircleOptions) => {
-      const made = await make(ranks, options);
-      ends.push(made.end);
-      at = made.at!;
-      return made.circles;
-    };
-    const keep = <T extends Circle>(circle: T): T => {
-      ends.unshift(() => circle.latest.dispose());
-      return circle;
-    };
+  ({ create, at, keep }) => {
     /** A process that takes a place; `in`: the circle that it is in once it is admitted. */
     const come = (rank = 1) => {
-      const outsider = OutsideCircle.of({ ...at, rank, ranks: 3, rejoin: 'spare' });
+      const outsider = OutsideCircle.of({ ...at(), rank, ranks: 3, rejoin: 'spare' });
       return { outsider, in: outsider.rejoin().then(keep) };
     };
     const heard = (circles: readonly (Circle | undefined)[], count: number) =>
@@ -35,12 +20,6 @@ describeJoinable(
         () => expect(circles.map((circle) => circle!.outsiders)).toEqual(circles.map(() => count)),
         5000,
       );
-    beforeEach(() => {
-      ends.length = 0;
-    });
-    afterEach(async () => {
-      for (const end of ends) await end();
-    });
 
     it('are heard of, and are ranks behind the others once they are admitted', async () => {
       const circles = await create(2);

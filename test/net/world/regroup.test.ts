@@ -1,37 +1,18 @@
 /** Circles that go on without ranks that are gone. */
 import { once } from 'node:events';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { DisposedError, RankLostError, RendezvousError } from '../../../src/base/errors.js';
-import type { Circle, CircleOptions } from '../../../src/net/world/circle.js';
+import type { Circle } from '../../../src/net/world/circle.js';
 import { ProcessCircle } from '../../../src/net/world/process-circle.js';
-import { describeCircles, freePort } from './circles.js';
+import { bringOrigin, describeCircles, freePort, placeOf } from './circles.js';
 
 const regrouped = (circles: readonly (Circle | undefined)[]) =>
   Promise.all(circles.map((circle) => circle!.regroup()));
-const placeOf = ({ rank, ranks, origins }: Circle) => ({ rank, ranks, origins });
-/** What a rank brings, so that the order in which it arrives shows. */
-const bringOrigin = (circle: Circle) => circle.allGather(Uint8Array.of(circle.origins[circle.rank]!));
 
 describeCircles(
   (name) => `regrouping ${name}`,
-  (make) => {
-    const ends: (() => Promise<void>)[] = [];
-    const create = async (ranks: number, options?: CircleOptions) => {
-      const { circles, end } = await make(ranks, options);
-      ends.push(end);
-      return circles;
-    };
-    const keep = <T extends Circle>(circles: readonly T[]) => {
-      // Before the circles that they come from, whose rendezvous they need.
-      ends.unshift(async () => void (await Promise.all(circles.map((circle) => circle.dispose()))));
-      return circles;
-    };
-    beforeEach(() => {
-      ends.length = 0;
-    });
-    afterEach(async () => {
-      for (const end of ends) await end();
-    });
+  ({ create, keep: keepOne }) => {
+    const keep = (circles: readonly Circle[]) => circles.map(keepOne);
 
     it('gives a circle of those that are left, in their order', async () => {
       const [a, b, c, d] = await create(4);
