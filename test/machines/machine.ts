@@ -6,6 +6,7 @@ import { createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { setTimeout as delay } from 'node:timers/promises';
 import { root } from '../tree.js';
 
 const made = join(root, '.machines');
@@ -28,6 +29,10 @@ const group = '/sys/fs/cgroup/ranks';
 export const inGroup = (command: string) => `mkdir -p ${group}; echo $$ >${group}/cgroup.procs; ${command}`;
 /** The command that limits the memory of the group: to `20M`, or `max`. */
 export const limitMemory = (limit: string) => `echo ${limit} >${group}/memory.max`;
+
+/** The command that says in which calls of its kernel the threads of programs are. */
+const wherePrograms =
+  'for t in /proc/[0-9]*/task/*; do read -r _ <$t/maps && echo "$(<$t/comm) in $(<$t/wchan), $(<$t/syscall)"; done';
 
 /** A command that runs in a machine. */
 export interface Command {
@@ -61,14 +66,15 @@ export class Machines {
     return this.#machines[n]!;
   }
 
-  /** The last that each machine's commands printed, with its second, and the last of what its kernel says. */
-  report(): string {
-    return this.#machines
-      .map(({ n, last }) => {
-        const kernel = readFileSync(join(this.#folder, `console${n}`), 'utf8');
-        return [`machine ${n}:`, ...last, 'its kernel:', ...kernel.split('\n').slice(-30)].join('\n');
-      })
-      .join('\n');
+  /** What each machine's commands printed last, each line behind its second, where their threads wait, and what its kernel said last. */
+  async report(): Promise<string> {
+    const lines = this.#machines.map(async (machine) => {
+      const threads = machine.run(wherePrograms);
+      await Promise.race([threads.ended, delay(20_000)]);
+      const kernel = readFileSync(join(this.#folder, `console${machine.n}`), 'utf8');
+      return [`machine ${machine.n}:`, ...machine.last, 'its kernel:', ...kernel.split('\n').slice(-20)];
+    });
+    return (await Promise.all(lines)).flat().join('\n');
   }
 
   async end(): Promise<void> {

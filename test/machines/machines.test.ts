@@ -93,10 +93,10 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
   let failed: string | null = null;
   beforeEach(() => expect(failed).toBeNull());
   // A case that fails by its time alone would say nothing.
-  afterEach(({ task }) => {
-    if (task.result?.state !== 'fail') return;
-    if (failed === null) console.error(machines.report());
-    failed ??= task.name;
+  afterEach(async ({ task }) => {
+    if (task.result?.state !== 'fail' || failed !== null) return;
+    failed = task.name;
+    console.error(await machines.report());
   });
   afterAll(async () => {
     await machines.end();
