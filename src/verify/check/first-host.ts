@@ -138,6 +138,9 @@ const elements: readonly (readonly [RegExp, ElementType])[] = [
 const elementOf = (type: string): ElementType =>
   elements.find(([names]) => names.test(type.replaceAll('*', '')))?.[1] ?? 'u32';
 
+const isStruct = (type: string): boolean =>
+  elementOf(type) === 'u32' && !/^(void|unsigned( int)?|uint32_t)$/.test(withoutScope(type));
+
 /** A host that every rank runs. Of several kernels each rank runs one. */
 function configurationOf(kernels: readonly Kernel[], source: Source, structs: Map<string, string>): string[] {
   const windows = new Map<string, string>();
@@ -145,7 +148,13 @@ function configurationOf(kernels: readonly Kernel[], source: Source, structs: Ma
   const lists = kernels.flatMap(({ leaves }) =>
     leaves.filter((one) => isList(one) || whose(one.name) === 'other'),
   );
-  const others = new Set(lists.filter(isPointer).map(({ name }) => stem(name)));
+  const others = lists.filter(isPointer);
+  /** What of others a pointer belongs to: by its name, or as a struct of its own by the type. */
+  const among = ({ name, type }: Declared): Declared | undefined =>
+    others.find((one) => stem(one.name) === stem(name)) ??
+    others.find(
+      (one) => whose(name) === 'own' && isStruct(type) && withoutScope(one.type) === withoutScope(type),
+    );
   const isApart = kernels.length > 1;
   const hasRank = kernels.some(({ leaves }) => leaves.some(({ name }) => ofRank(name) === 'rank'));
 
@@ -169,10 +178,11 @@ function configurationOf(kernels: readonly Kernel[], source: Source, structs: Ma
     }
     if (!isPointer(one)) return numberFor(one);
     if (whose(name) === 'other') return `${window(one)}[other]!`;
-    if (others.has(stem(name))) return `${window(one)}[rank]!`;
+    const list = among(one);
+    if (list !== undefined) return `${window(list)}[rank]!`;
     const isShared = isApart
       ? kernels.every((all) => pointersOf(all).includes(name))
-      : others.size === 0 && hasRank;
+      : others.length === 0 && hasRank;
     if (isShared && !isOutput(name)) return `${window(one)}[0]!`;
     return `host.buffer('${name}', '${elementOf(type)}', zeros)`;
   }
@@ -283,7 +293,7 @@ class Source {
   /** The fields of a struct, or of that to which a pointer leads; null where the source does not say. */
   fields(type: string): readonly Declared[] | null {
     const name = withoutScope(type);
-    const body = name === '' ? null : this.#inside(`\\bstruct\\b[^;{}()]*\\b${name}\\s*\\{`);
+    const body = name === '' ? null : this.#inside(`\\bstruct\\b[^;{}]*?\\b${name}\\s*\\{`);
     if (body === null) return null;
     const written = parts(unqualified(body), ';').filter((one) => !/\(|\bstatic\b/.test(one));
     const all = written.map((one) => this.#declared(one));
@@ -324,7 +334,10 @@ const withoutScope = (name: string): string =>
 
 const unqualified = (type: string): string =>
   type
-    .replaceAll(/\b(const|volatile|__restrict__|__grid_constant__|struct|alignas\s*\([^)]*\))(?!\w)/g, ' ')
+    .replaceAll(
+      /\b(const|volatile|__restrict__|__grid_constant__|struct|(?:alignas|__align__)\s*\([^)]*\))(?!\w)/g,
+      ' ',
+    )
     .replaceAll(/\s+/g, ' ')
     .replaceAll(/ (?=[*&])/g, '')
     .trim();
