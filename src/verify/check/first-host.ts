@@ -64,7 +64,7 @@ export function firstHost(program: PtxProgram, paramsOf: (name: string) => reado
 }
 
 const pointersOf = ({ leaves }: Kernel): string[] =>
-  leaves.filter(isPointer).flatMap(({ name }) => (isOutput(name) ? [] : [name]));
+  leaves.filter((one) => isPointer(one) && !isOutput(one.name)).map(({ name }) => name);
 const isPointer = ({ type }: Declared): boolean => type.endsWith('*');
 const isList = ({ type, count }: Declared): boolean =>
   type.endsWith('**') || (type.endsWith('*') && count !== null);
@@ -86,8 +86,7 @@ const words = (name: string): string[] =>
   name
     .replaceAll(/([a-z\d])([A-Z])/g, '$1_$2')
     .toLowerCase()
-    .split('_')
-    .filter((word) => word !== '');
+    .match(/[a-z\d]+/g) ?? [];
 const ofOthers = /^(peers?|remote|theirs?|others?|neighbou?r|partner|next|there|far)$/;
 const ofOwn = /^(my|mine|own|self|local|here|me)$/;
 
@@ -105,38 +104,32 @@ const stem = (name: string): string =>
     .map((word) => word.replace(/s$/, ''))
     .join('_');
 
+const ofAll =
+  /world|^(n|num|tp|ep)?_?(ranks|gpus|pes|devices|peers)$|(rank|gpu|pe|device)s?_?(count|num|size)/i;
+
 /** A number of ranks, or one of them; null for others. */
 function ofRank(name: string): string | null {
-  if (
-    /world|^(n|num|tp|ep)?_?(ranks|gpus|pes|devices|peers)$|(rank|gpu|pe|device)s?_?(count|num|size)/i.test(
-      name,
-    )
-  )
-    return 'ranks';
+  if (ofAll.test(name)) return 'ranks';
   if (whose(name) === 'other' && !/flag|off/i.test(name)) return 'other';
   return /rank|^(my_?)?(me|pe|gpu|dev|device|self)(_?id)?$/i.test(name) ? 'rank' : null;
 }
 
 function numberFor({ name, type }: Declared): string {
-  if (/^(float|double|.*half|.*bfloat16)$/.test(type)) return '1';
+  if (/f/.test(elementOf(type))) return '1';
   const known = ofRank(name);
   if (known !== null) return known;
   if (/epoch|round|flag|seq|gen|phase|token|step|iter|signal|stamp|value/i.test(name)) return '1';
   return type === 'bool' || /off|base|start|begin|idx|index|channel|root|slot/i.test(name) ? '0' : 'count';
 }
 
-const elements: readonly (readonly [RegExp, ElementType])[] = [
-  [/^float$/, 'f32'],
-  [/^double$/, 'f64'],
-  [/half/, 'f16'],
-  [/bfloat16|__bf16/, 'bf16'],
-  [/^(unsigned char|u?int8_t|char|bool)$/, 'u8'],
-  [/^(unsigned short|u?int16_t|short)$/, 'u16'],
-  [/^(unsigned long( long)?|u?int64_t|size_t|long( long)?)$/, 'u64'],
-  [/^int(32_t)?$/, 'i32'],
-];
+const names: Readonly<Partial<Record<ElementType, string>>> = {
+  ...{ f32: 'float', f64: 'double', f16: '.*half', bf16: '.*(bfloat16|bf16)', i32: 'int(32_t)?' },
+  ...{ u8: 'unsigned char|u?int8_t|char|bool', u16: 'unsigned short|u?int16_t|short' },
+  u64: 'unsigned long( long)?|u?int64_t|size_t|long( long)?',
+};
 const elementOf = (type: string): ElementType =>
-  elements.find(([names]) => names.test(type.replaceAll('*', '')))?.[1] ?? 'u32';
+  (Object.keys(names) as ElementType[]).find((one) => new RegExp(`^(${names[one]})[*]*$`).test(type)) ??
+  'u32';
 
 const isStruct = (type: string): boolean =>
   elementOf(type) === 'u32' && !/^(void|unsigned( int)?|uint32_t)$/.test(withoutScope(type));
@@ -326,11 +319,7 @@ class Source {
 }
 
 /** Takes `Peers` from `ns::Peers<float>*`. */
-const withoutScope = (name: string): string =>
-  name
-    .replace(/<.*/s, '')
-    .replace(/.*::/, '')
-    .replaceAll(/[*&\s]/g, '');
+const withoutScope = (name: string): string => /^(?:[^<]*::)?([^<*&\s]*)/.exec(name)![1]!;
 
 const unqualified = (type: string): string =>
   type

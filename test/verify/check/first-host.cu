@@ -1,18 +1,21 @@
 // Kernels of several GPUs, each in another shape, each without an order.
 #include <cuda/atomic>
 constexpr int most = 8;
-struct Peers {
+struct Signal {
+  unsigned epoch;
+};
+struct __align__(16) Peers {
   float* inbox[most];
-  unsigned* flag[most];
+  Signal* signal[most];
 };
 
-extern "C" __global__ void push(Peers peers, const float* in, float* out, int n, int me, int ranks, unsigned epoch) {
+extern "C" __global__ void push(Peers peers, Signal* self_sg, const float* in, float* out, int n, int me, int ranks, unsigned epoch) {
   const int other = (me + 1) % ranks;
   for (int i = threadIdx.x; i < n; i += blockDim.x) peers.inbox[other][i] = in[i];
   __syncthreads();
   if (threadIdx.x == 0) {
-    *(volatile unsigned*)peers.flag[other] = epoch; // push
-    while (*(volatile unsigned*)peers.flag[me] != epoch) {
+    *(volatile unsigned*)&peers.signal[other]->epoch = epoch; // push
+    while (*(volatile unsigned*)&self_sg->epoch != epoch) {
     }
     __threadfence_system();
   }
