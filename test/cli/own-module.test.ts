@@ -2,10 +2,11 @@
 import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { beforeAll, describe, expect, test, vi } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { heddle } from '../../src/cli/program.js';
 import { temporaryFolder } from '../temporary.js';
 import { root, transpiled, transpiledUrl } from '../tree.js';
+import { heard } from './said.js';
 
 const folder = temporaryFolder();
 
@@ -84,17 +85,10 @@ function started(...args: readonly string[]) {
 }
 
 /** In this process; mistakes are told as JSON. */
-async function run(
-  ...args: readonly string[]
-): Promise<{ readonly status: number; readonly stdout: string }> {
-  const said: string[] = [];
-  const stdout = vi.spyOn(process.stdout, 'write').mockImplementation((text) => said.push(String(text)) > 0);
-  try {
-    return { status: await heddle(args), stdout: said.join('') };
-  } finally {
-    stdout.mockRestore();
-    process.exitCode = 0;
-  }
+async function run(...args: readonly string[]) {
+  const { given: status, said: stdout } = await heard(() => heddle(args));
+  process.exitCode = 0;
+  return { status, stdout };
 }
 
 test('a mistake in a kernel ends with where its code is explained', () => {

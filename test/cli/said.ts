@@ -25,3 +25,16 @@ export function hear(): void {
     process.exitCode = undefined;
   });
 }
+
+/** What a call gives, and what it writes to stdout meanwhile. */
+export async function heard<T>(
+  call: () => Promise<T>,
+): Promise<{ readonly given: T; readonly said: string }> {
+  const said: string[] = [];
+  const stdout = vi.spyOn(process.stdout, 'write').mockImplementation((text) => said.push(String(text)) > 0);
+  try {
+    return { given: await call(), said: said.join('') };
+  } finally {
+    stdout.mockRestore();
+  }
+}

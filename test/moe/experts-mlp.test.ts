@@ -35,6 +35,7 @@ import {
   runMlp,
 } from '../../src/verify/trials/index.js';
 import { liveMemory } from './live-memory.js';
+import { withReceived } from './received.js';
 
 const shape: RoundsShape = { ranks: 2, experts: 6, topK: 3, maxTokens: 12, hidden: 64, dtype: 'bf16' };
 const layer: Layer = { ...shapeOfRounds(shape), weights: true, counts: false };
@@ -44,20 +45,12 @@ const experts: readonly MlpMatrices[] = [1, 2, 3].map((seed) => makeMlp(shape.hi
 const arrived = (routes: RoutesOptions = {}) =>
   reference.dispatch(layer, makeSources(layer, layer.maxTokens, 3, routes), 1);
 
-/** Calls `body` with what rank 1 received, in the memory of a simulated GPU. */
-async function onGpu<T>(
+/** Calls `body` with what rank 1 received. */
+const onGpu = <T>(
   received: ReturnType<typeof arrived>,
   body: (of: Receiving) => Promise<T>,
   shape = layer,
-) {
-  const [result] = await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
-    const stream = device.createStream();
-    const placed = placeReceived(device, stream, shape, received);
-    await stream.synchronize();
-    return body({ world: { device, rank: 1 }, shape, received: placed });
-  });
-  return result!;
-}
+): Promise<T> => withReceived({ layer: shape, rank: 1, received }, body);
 
 describe.each(['mma.sync', 'wgmma'] as const)('multiplied by %s', (instructions) => {
   test.each<[string, RoutesOptions]>([

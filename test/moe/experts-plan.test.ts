@@ -7,7 +7,6 @@ import {
   ExpertsPlan,
   type ExpertsPlanOptions,
   emptyTensor,
-  type Receiving,
   readBits,
   tensorFrom,
   wrap,
@@ -19,7 +18,6 @@ import {
   expertForms,
   expertsOf,
   type Layer,
-  type ReferenceReceived,
   reference,
   type Source,
   toF32,
@@ -32,8 +30,9 @@ import {
   type RoutesOptions,
   shapeOfRounds,
 } from '../../src/verify/testing/index.js';
-import { comparePlan, placeReceived, runPlan } from '../../src/verify/trials/index.js';
+import { comparePlan, runPlan } from '../../src/verify/trials/index.js';
 import { liveMemory, withoutRoom } from './live-memory.js';
+import { type Arrived, withReceived } from './received.js';
 
 const small: RoundsShape = {
   ...{ ranks: 2, experts: 6, topK: 3, maxTokens: 5, hidden: 8 },
@@ -47,28 +46,8 @@ function arrived(shape: RoundsShape, rank: number, seed: number, routes: RoutesO
   return { layer, rank, received: reference.dispatch(layer, sources, rank) };
 }
 
-interface Arrived {
-  readonly layer: Layer;
-  readonly rank: number;
-  readonly received: ReferenceReceived;
-}
-
-/** Calls `body` with what arrived, in the memory of a simulated GPU. */
-async function onGpu<T>(
-  { layer, rank, received }: Arrived,
-  body: (receiving: Receiving) => Promise<T>,
-): Promise<T> {
-  const [result] = await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
-    const stream = device.createStream();
-    const placed = placeReceived(device, stream, layer, received);
-    await stream.synchronize();
-    return body({ world: { device, rank }, shape: layer, received: placed });
-  });
-  return result!;
-}
-
 const planOf = (of: Arrived, how: ExpertsPlanOptions = {}) =>
-  onGpu(of, (receiving) => runPlan(receiving, how));
+  withReceived(of, (receiving) => runPlan(receiving, how));
 
 const layers: fc.Arbitrary<RoundsShape> = fc
   .record({
@@ -288,7 +267,7 @@ test('several blocks, with several steps of each warp, sort as one', async () =>
 });
 
 test('a plan whose memory is not to be had leaves nothing', () =>
-  onGpu(arrived({ ...small, weighting: 'plan' }, 0, 1), async (of) => {
+  withReceived(arrived({ ...small, weighting: 'plan' }, 0, 1), async (of) => {
     const { device } = of.world;
     const live = liveMemory(device);
     for (const missing of ['sizes of experts', 'routes of rows', 'rows of routes', 'weights of routes']) {
@@ -306,7 +285,7 @@ test('a rank without experts plans nothing', async () => {
 
 test('what finds no room is counted, and the token still travels: with the sum of what is left', async () => {
   const of = arrived({ ...small, ranks: 1, experts: 1, topK: 1, dtype: 'f32' }, 0, 2);
-  const { sizes, scatter, reduced } = await onGpu(of, async (receiving) => {
+  const { sizes, scatter, reduced } = await withReceived(of, async (receiving) => {
     const { data, bytes } = receiving.received.output;
     const stream = receiving.world.device.createStream();
     stream.fill(data, bytes, 0xff);
@@ -324,7 +303,7 @@ test('a caller’s own scatter indices take the plan’s place, in memory of any
   const routes = received.experts.length;
   const scatter = received.experts.map((_, route) => (route % 5 === 0 ? -1 : routes - route));
   const rows = routes + 1;
-  await onGpu(of, async (receiving) => {
+  await withReceived(of, async (receiving) => {
     const { device } = receiving.world;
     const stream = device.createStream();
     const plan = await ExpertsPlan.create(receiving);
@@ -347,7 +326,7 @@ test('a caller’s own scatter indices take the plan’s place, in memory of any
 describe('what cannot work is refused', () => {
   const of = arrived(small, 0, 1);
   const create = (how: object, shape = of.layer) =>
-    onGpu(of, async (receiving) => {
+    withReceived(of, async (receiving) => {
       await ExpertsPlan.create({ ...receiving, shape }, how);
     });
 
@@ -382,7 +361,7 @@ describe('what cannot work is refused', () => {
   });
 
   it('rows of another type than the payload was declared with', async () => {
-    await onGpu(of, async (receiving) => {
+    await withReceived(of, async (receiving) => {
       const { device } = receiving.world;
       const { payloads } = receiving.received;
       const x = wrap(payloads.x!.data, 'bf16', [2, of.layer.maxTokens, 8]);
@@ -400,7 +379,7 @@ describe('what cannot work is refused', () => {
   });
 
   it('tensors that do not fit, and calls out of order', async () => {
-    await onGpu(of, async (receiving) => {
+    await withReceived(of, async (receiving) => {
       const { device } = receiving.world;
       const { received } = receiving;
       const plan = await ExpertsPlan.create(receiving);

@@ -4,14 +4,11 @@ import { SimMachine } from '../../src/gpu/sim/index.js';
 import { ExpertParallel, type ExpertParallelOptions, emptyTensor, row } from '../../src/moe/index.js';
 import { roundsInside } from '../../src/moe/rounds/expert-parallel.js';
 import { World } from '../../src/net/world/index.js';
+import { tuned } from './maskable-rounds.js';
 
-const launch = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
-const byWay = (way: 'push' | 'pull') => ({
-  tuning: { dispatch: { ...launch }, combine: { ...launch, way, ahead: 1 } },
-});
 const cases: readonly [string, Partial<ExpertParallelOptions>, number?][] = [
-  ['one-sided, pushed', byWay('push')],
-  ['one-sided, pulled', byWay('pull')],
+  ['one-sided, pushed', tuned('push')],
+  ['one-sided, pulled', tuned('pull')],
   ['one-sided, e4m3', { combineFormat: 'e4m3' }],
   ['one-sided, split', { split: true }],
   ['portable', { family: 'portable' }],

@@ -19,6 +19,7 @@ import {
 import { World } from '../../src/net/world/index.js';
 import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../../src/verify/testing/index.js';
 import { plain } from './layers.js';
+import { tuned } from './maskable-rounds.js';
 import { makeLayer, placeWeights } from './whole-layer.js';
 
 /** Work that takes so many nanoseconds of the simulated machine. */
@@ -80,7 +81,7 @@ const missed = (waits: readonly (readonly number[])[]): number[] =>
 describe('a rank that is late is named by all others, and waits for nobody', () => {
   const ways: Record<string, Way> = {
     pushed: {},
-    pulled: { tuning: pulling() },
+    pulled: tuned('pull'),
     split: { split: true },
     portable: { family: 'portable' },
     'portable, counts, split': { family: 'portable', counts: true, split: true },
@@ -107,14 +108,6 @@ describe('a rank that is late is named by all others, and waits for nobody', () 
     expect(missed(slowExperts.combine)).toEqual([2, 3, -1, 2]);
     expect(latestRank(slowExperts).rank).toBe(2);
   });
-
-  function pulling() {
-    const launch = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
-    return {
-      dispatch: { ...launch },
-      combine: { ...launch, way: 'pull' as const, ahead: 1 },
-    };
-  }
 });
 
 describe('waits', () => {

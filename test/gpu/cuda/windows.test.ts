@@ -1,8 +1,8 @@
 /** Windows between processes, the whole way but for the GPU: the driver is a stand-in, its memory is the processes'. */
-import { Writable } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { Launch, type LaunchOptions } from '../../../src/net/world/index.js';
 import { needing } from '../../needs.js';
+import { Lines } from '../../processes.js';
 import { transpiled } from '../../tree.js';
 import { buildStandIn } from './stand-in.js';
 
@@ -30,13 +30,7 @@ describe('a window of all ranks, a process each', needing('cc'), () => {
     vi.unstubAllEnvs();
     const own = { FAKE_COUNT: `${ranks}`, ...env, LD_LIBRARY_PATH: driver.folder };
     for (const [name, value] of Object.entries(own)) vi.stubEnv(name, value);
-    let text = '';
-    const stdout = new Writable({
-      write: (chunk, _, done) => {
-        text += chunk;
-        done();
-      },
-    });
+    const stdout = new Lines();
     const launch = await Launch.start({
       ...{ ranks, stdout, timeoutMs: 30_000, prefix: true },
       program: transpiled(`test/gpu/cuda/${name}.ts`),
@@ -44,8 +38,7 @@ describe('a window of all ranks, a process each', needing('cc'), () => {
     });
     const { exitCode } = await launch.finished;
     expect(exitCode).toBe(0);
-    const lines = text.trim().split('\n').sort();
-    return lines.map((line) => line.replace(/^\[rank \d+\] /, ''));
+    return stdout.lines.sort().map((line) => line.replace(/^\[rank \d+\] /, ''));
   }
 
   it('is not taken from another process later where CUDA IPC is the only way', async () => {

@@ -2,8 +2,6 @@
 import { describe, expect, it, test } from 'vitest';
 import { WeightsError } from '../../../src/base/errors.js';
 import {
-  ExpertsMlp,
-  ExpertsPlan,
   emptyTensor,
   type LoadProgress,
   ModelFiles,
@@ -22,13 +20,13 @@ import {
 } from '../../../src/moe/layer/index.js';
 import { World } from '../../../src/net/world/index.js';
 import { makeSources, randomElements, shapeOfRounds } from '../../../src/verify/testing/index.js';
-import { compareMlp, placeReceived } from '../../../src/verify/trials/index.js';
+import { compareMlp } from '../../../src/verify/trials/index.js';
 import { gptOss } from '../layers.js';
 import { routedFromFiles } from '../run-layer.js';
 import { compareLayer, plainLayer } from '../whole-layer.js';
 import { drawn, folderWith, type StoredModel, sharded, stored } from './files.js';
 import { mxfp4Bytes, mxfp4Layer, mxfp4Scales } from './mxfp4-layer.js';
-import { onGpu } from './on-gpu.js';
+import { type Load, madeByLoaded, onGpu } from './on-gpu.js';
 
 const [experts, hidden, inner] = [5, 64, 128];
 const stem = 'model.layers.0.mlp.experts.';
@@ -119,31 +117,18 @@ test('experts that are kept in MXFP4 give what those of bf16 do, and nothing els
   };
   const received = reference.dispatch(layer, makeSources(layer, 4, 3), 1);
   const { first, count } = expertsOf({ experts, ranks: 2 }, 1);
-  await onGpu(async ({ device }, live) => {
-    const stream = device.createStream();
-    const place = { device, rank: 1, ranks: 2 };
-    const weights = await files.loadExperts(place, stream, { layer: 0, mxfp4: 'keep' });
-    expect(weights).toMatchObject({
-      gateUp: { dtype: 'u8', shape: [count, 2 * inner, hidden / 2] },
-      gateUpScales: { dtype: 'u8', shape: [count, hidden / 32, 2 * inner] },
-      down: { dtype: 'u8', shape: [count, hidden, inner / 2] },
-      downScales: { dtype: 'u8', shape: [count, inner / 32, hidden] },
-    });
-    expect(live()).toBe(6);
-    const of = {
-      world: { device, rank: 1 },
-      shape: layer,
-      received: placeReceived(device, stream, layer, received),
-    };
-    const plan = await ExpertsPlan.create(of);
-    const mlp = await ExpertsMlp.create(of, plan, weights);
-    plan.plan(of.received, stream);
-    mlp.run(of.received, stream);
-    const actual = await readBits(of.received.output, stream);
-    const own = matricesOf(model, first, count);
-    const { different, first: where } = compareMlp(layer, 1, received, own, 2 * 4 * 3, actual);
-    expect(different, where ?? '').toBe(0);
+  const load: Load = (place, stream) => files.loadExperts(place, stream, { layer: 0, mxfp4: 'keep' });
+  const { weights, loaded, made } = await madeByLoaded(layer, 1, received, load);
+  expect(weights).toMatchObject({
+    gateUp: { dtype: 'u8', shape: [count, 2 * inner, hidden / 2] },
+    gateUpScales: { dtype: 'u8', shape: [count, hidden / 32, 2 * inner] },
+    down: { dtype: 'u8', shape: [count, hidden, inner / 2] },
+    downScales: { dtype: 'u8', shape: [count, inner / 32, hidden] },
   });
+  expect(loaded).toBe(6);
+  const own = matricesOf(model, first, count);
+  const { different, first: where } = compareMlp(layer, 1, received, own, 2 * 4 * 3, made);
+  expect(different, where ?? '').toBe(0);
 });
 
 test('a rank beyond the last expert gets none, of the right size', async () => {
@@ -312,22 +297,11 @@ test.each(['mma.sync', 'wgmma'] as const)(
     };
     const received = reference.dispatch(layer, makeSources(layer, maxTokens, 6), rank);
     const files = await ModelFiles.open(folderWith(sharded(model)));
-    const actual = await onGpu(async ({ device }) => {
-      const stream = device.createStream();
-      const receiving = {
-        ...{ world: { device, rank }, shape: layer },
-        received: placeReceived(device, stream, layer, received),
-      };
-      const weights = await files.loadExperts({ device, rank, ranks }, stream, { layer: 0 });
-      const plan = await ExpertsPlan.create(receiving);
-      const mlp = await ExpertsMlp.create(receiving, plan, { ...weights, instructions });
-      plan.plan(receiving.received, stream);
-      mlp.run(receiving.received, stream);
-      return readBits(receiving.received.output, stream);
-    });
+    const load: Load = (place, stream) => files.loadExperts(place, stream, { layer: 0 });
+    const { made } = await madeByLoaded(layer, rank, received, load, { instructions });
     const { first, count } = expertsOf({ experts, ranks }, rank);
     const compare = (own: readonly MlpMatrices[]) =>
-      compareMlp(layer, rank, received, own, ranks * maxTokens * layer.topK, actual).different;
+      compareMlp(layer, rank, received, own, ranks * maxTokens * layer.topK, made).different;
     expect(compare(matricesOf(model, first, count))).toBe(0);
     // Those of the other rank would give something else.
     expect(compare(matricesOf(model, 0, count))).toBeGreaterThan(0);

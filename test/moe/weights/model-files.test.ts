@@ -4,10 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it, test } from 'vitest';
 import { ArgumentError, FileError, WeightsError } from '../../../src/base/errors.js';
 import {
-  ExpertsMlp,
-  ExpertsPlan,
   emptyTensor,
-  type LoadedMlp,
   type LoadProgress,
   ModelFiles,
   MoeLayer,
@@ -28,7 +25,7 @@ import {
 } from '../../../src/moe/layer/index.js';
 import { World } from '../../../src/net/world/index.js';
 import { makeSources, randomElements, shapeOfRounds } from '../../../src/verify/testing/index.js';
-import { compareMlp, inE4m3, makeScaledMlp, placeReceived } from '../../../src/verify/trials/index.js';
+import { compareMlp, inE4m3, makeScaledMlp } from '../../../src/verify/trials/index.js';
 import {
   deepseek,
   drawn,
@@ -42,7 +39,7 @@ import {
   sharded,
   stored,
 } from './files.js';
-import { onGpu } from './on-gpu.js';
+import { type Load, madeByLoaded, onGpu } from './on-gpu.js';
 
 const joined = (parts: readonly Bits[]): number[] => parts.flatMap((part) => [...part]);
 const size = [128, 256] as const;
@@ -422,22 +419,11 @@ test('experts of a layer of fp8 give what the reference gives of the same files'
   const received = reference.dispatch(layer, sources, rank);
   const experts = Array.from({ length: 6 }, (_, e) => makeScaledMlp(hidden, inner, e + 1));
   const files = await ModelFiles.open(folderWith(sharded(Object.assign({}, ...experts.map(published)))));
-  const actual = await onGpu(async ({ device }) => {
-    const stream = device.createStream();
-    const receiving = {
-      ...{ world: { device, rank }, shape: layer },
-      received: placeReceived(device, stream, layer, received),
-    };
-    const weights: LoadedMlp = await files.loadExperts({ device, rank, ranks }, stream, { layer: 3 });
-    const plan = await ExpertsPlan.create(receiving);
-    const mlp = await ExpertsMlp.create(receiving, plan, { ...weights, scales: 'scales' });
-    plan.plan(receiving.received, stream);
-    mlp.run(receiving.received, stream);
-    return readBits(receiving.received.output, stream);
-  });
+  const load: Load = (place, stream) => files.loadExperts(place, stream, { layer: 3 });
+  const { made } = await madeByLoaded(layer, rank, received, load, { scales: 'scales' });
   const capacity = ranks * maxTokens * layer.topK;
   const compare = (own: readonly ScaledMatrices[]) =>
-    compareMlp(layer, rank, received, own, capacity, actual).different;
+    compareMlp(layer, rank, received, own, capacity, made).different;
   expect(compare(experts.slice(3))).toBe(0);
   // Those of the other rank would give something else.
   expect(compare(experts.slice(0, 3))).toBeGreaterThan(0);

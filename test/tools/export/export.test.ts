@@ -2,7 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, expect, test, vi } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { ring, ringWindow } from '../../../examples/ring.js';
 import { heddle } from '../../../src/cli/program.js';
 import type { Stream } from '../../../src/gpu/index.js';
@@ -26,6 +26,7 @@ import { froms, structs, tables } from '../../../src/tools/export/pack.js';
 import type { PlannedWeights } from '../../../src/tools/export/rounds.js';
 import { familyKeys, familyShape, registry, type ShapeKeys } from '../../../src/verify/kernels/index.js';
 import { makeSources } from '../../../src/verify/testing/index.js';
+import { heard } from '../../cli/said.js';
 import { hostCompiler, needing } from '../../needs.js';
 import { temporaryFolder } from '../../temporary.js';
 import { root } from '../../tree.js';
@@ -72,42 +73,17 @@ test('a plan is what it was, key by key', async () => {
 });
 
 describe('a host that knows only the plan', () => {
-  test.each([
-    { name: 'one-sided, pushing', family: 'one-sided', shape: { ...small, ...few }, split: false },
-    {
-      name: 'one-sided, pulling',
-      family: 'one-sided',
-      shape: { ...small, ...few, 'combine.way': 'pull' },
-      split: false,
-    },
-    { name: 'one-sided, split', family: 'one-sided', shape: { ...small, ...few }, split: true },
-    {
-      name: 'one-sided, two payloads, counts',
-      family: 'one-sided',
-      shape: { ...small, ...few, scales: 12, counts: 'yes' },
-      split: false,
-    },
-    { name: 'portable', family: 'portable', shape: { ...small, ...few }, split: true },
-    {
-      name: 'one-sided, rows as fp8',
-      family: 'one-sided',
-      shape: { ...small, ...few, hidden: 128, format: 'fp8', rounded: 'yes' },
-      split: false,
-    },
-    {
-      name: 'hybrid, between nodes',
-      family: 'hybrid',
-      shape: { ...small, ...few, ranks: 4, nodes: 2, experts: 8 },
-      split: false,
-    },
-    {
-      name: 'portable, rows as mxfp8',
-      family: 'portable',
-      shape: { ...small, ...few, hidden: 128, format: 'mxfp8', rounded: 'yes' },
-      split: true,
-    },
-  ])('$name: three rounds as Heddle makes them', async ({ family, shape, split }) => {
-    const { plan, kernels } = await exported(family, shape, split);
+  test.each<[string, string, Record<string, number | string>, boolean?]>([
+    ['one-sided', 'pushing', {}],
+    ['one-sided', 'pulling', { 'combine.way': 'pull' }],
+    ['one-sided', 'split', {}, true],
+    ['one-sided', 'two payloads, counts', { scales: 12, counts: 'yes' }],
+    ['portable', 'split', {}, true],
+    ['one-sided', 'rows as fp8', { hidden: 128, format: 'fp8', rounded: 'yes' }],
+    ['hybrid', 'between nodes', { ranks: 4, nodes: 2, experts: 8 }],
+    ['portable', 'rows as mxfp8', { hidden: 128, format: 'mxfp8', rounded: 'yes' }, true],
+  ])('%s, %s: three rounds as Heddle makes them', async (family, _, change, split = false) => {
+    const { plan, kernels } = await exported(family, { ...small, ...few, ...change }, split);
     const { layer, rows } = plan;
     const rounding = layer.payloads[0]!.rounded;
     const brought: Layer =
@@ -249,15 +225,9 @@ test.each([
 const folder = temporaryFolder();
 
 /** Its exit code, and what it printed. */
-async function run(args: readonly string[]): Promise<{ code: number; said: string }> {
-  const said: string[] = [];
-  const stdout = vi.spyOn(process.stdout, 'write').mockImplementation((text) => said.push(String(text)) > 0);
-  try {
-    const code = await heddle(args);
-    return { code, said: said.join('') };
-  } finally {
-    stdout.mockRestore();
-  }
+async function run(args: readonly string[]) {
+  const { given: code, said } = await heard(() => heddle(args));
+  return { code, said };
 }
 const write = (out: string, ...args: readonly string[]) =>
   run(['export', ...args, '--out', join(folder, out), '--json']);
