@@ -30,9 +30,9 @@ export const inGroup = (command: string) => `mkdir -p ${group}; echo $$ >${group
 /** The command that limits the memory of the group: to `20M`, or `max`. */
 export const limitMemory = (limit: string) => `echo ${limit} >${group}/memory.max`;
 
-/** The command that says in which calls of its kernel the threads of programs are. */
+/** The command that counts in which calls of its kernel the threads of programs are. */
 const wherePrograms =
-  'for t in /proc/[0-9]*/task/*; do read -r _ <$t/maps && echo "$(<$t/comm) in $(<$t/wchan), $(<$t/syscall)"; done';
+  'for t in /proc/[0-9]*/task/*; do read -r _ <$t/maps && echo "$(<$t/comm) in $(<$t/wchan)"; done 2>/dev/null | sort | uniq -c';
 
 /** A command that runs in a machine. */
 export interface Command {
@@ -72,7 +72,7 @@ export class Machines {
       const threads = machine.run(wherePrograms);
       await Promise.race([threads.ended, delay(20_000)]);
       const kernel = readFileSync(join(this.#folder, `console${machine.n}`), 'utf8');
-      return [`machine ${machine.n}:`, ...machine.last, 'its kernel:', ...kernel.split('\n').slice(-20)];
+      return [`machine ${machine.n}:`, ...machine.last, 'its kernel:', ...kernel.split('\n').slice(-10)];
     });
     return (await Promise.all(lines)).flat().join('\n');
   }
@@ -164,7 +164,7 @@ class Machine {
         end: resolve,
       });
     });
-    this.#note(`${id} > ${command.slice(0, 200)}`);
+    this.#note(`${id} > ${command.slice(0, 160)}`);
     this.port.write(`${id} ${command}\n`);
     const prints = (pattern: RegExp) =>
       new Promise<void>((resolve, reject) => {
@@ -184,7 +184,7 @@ class Machine {
 
   #note(line: string): void {
     this.last.push(`${(performance.now() / 1000).toFixed(1)} ${line}`);
-    if (this.last.length > 80) this.last.shift();
+    if (this.last.length > 40) this.last.shift();
   }
 
   /** Stops its clock and all that it does, or lets it go on. */
