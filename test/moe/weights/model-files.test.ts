@@ -456,30 +456,22 @@ test('a whole layer from files gives what it gives with the same weights from el
     const files = await ModelFiles.open(folder);
     const layer = { layer: 3 };
     const own = experts.slice(2 * rank, 2 * rank + 2);
-    const place = (dtype: Dtype, shape: readonly number[], parts: readonly Bits[]) =>
-      tensorFrom(device, stream, bitsFrom(dtype, joined(parts)), dtype, shape);
-    const weightsOf = (all: readonly ScaledMatrices[], lead: readonly number[]) => ({
-      gateUp: place(
-        'e4m3',
-        [...lead, 2 * inner, hidden],
-        all.map((one) => one.gateUp),
-      ),
-      down: place(
-        'e4m3',
-        [...lead, hidden, inner],
-        all.map((one) => one.down),
-      ),
-      gateUpScales: place(
-        'f32',
-        [...lead, (2 * inner) / 128, hidden / 128],
-        all.map((one) => one.gateUpScales),
-      ),
-      downScales: place(
-        'f32',
-        [...lead, hidden / 128, inner / 128],
-        all.map((one) => one.downScales),
-      ),
-    });
+    const weightsOf = (all: readonly ScaledMatrices[], lead: readonly number[]) => {
+      const place = (
+        part: 'gateUp' | 'down' | 'gateUpScales' | 'downScales',
+        dtype: Dtype,
+        ...[rows, columns]: readonly [number, number]
+      ) => {
+        const bits = bitsFrom(dtype, joined(all.map((one) => one[part])));
+        return tensorFrom(device, stream, bits, dtype, [...lead, rows, columns]);
+      };
+      return {
+        gateUp: place('gateUp', 'e4m3', 2 * inner, hidden),
+        down: place('down', 'e4m3', hidden, inner),
+        gateUpScales: place('gateUpScales', 'f32', (2 * inner) / 128, hidden / 128),
+        downScales: place('downScales', 'f32', hidden / 128, inner / 128),
+      };
+    };
     for (const weights of [
       {
         experts: await files.loadExperts(world, stream, layer),
@@ -490,8 +482,8 @@ test('a whole layer from files gives what it gives with the same weights from el
         experts: weightsOf(own, [2]),
         sharedExperts: weightsOf([shared], []),
         router: {
-          weights: place('bf16', [4, hidden], [gate.weights]),
-          correction: place('f32', [4], [gate.correction]),
+          weights: tensorFrom(device, stream, gate.weights, 'bf16', [4, hidden]),
+          correction: tensorFrom(device, stream, gate.correction, 'f32', [4]),
         },
       },
     ]) {

@@ -38,9 +38,11 @@ async function write(prefix: string, family: string, given: ShapeText, split = f
 
 const inFolder = (name: string): string => join(folder, name);
 
+const cc = (...args: readonly string[]) => execFileSync('cc', ['-std=c11', ...strict, ...args]);
+
 function buildStub(): void {
   const library = ['-shared', '-fPIC', '-Wl,-soname,libcuda.so.1', '-o', inFolder('libcuda.so.1')];
-  execFileSync('cc', ['-std=c11', ...strict, ...library, join(root, 'test/tools/export/driver.c')]);
+  cc(...library, join(root, 'test/tools/export/driver.c'));
   execFileSync('ln', ['-sf', 'libcuda.so.1', inFolder('libcuda.so')]);
 }
 
@@ -132,7 +134,7 @@ describe('an engine in C++, a process a rank', needing('cc', 'c++'), () => {
   beforeAll(async () => {
     plan = await write('heddle', 'one-sided', shape);
     buildStub();
-    execFileSync('cc', ['-std=c11', ...strict, '-c', inFolder('heddle.c'), '-o', inFolder('heddle.o')]);
+    cc('-c', inFolder('heddle.c'), '-o', inFolder('heddle.o'));
     const stub = ['-I', folder, '-I', join(root, 'test/tools/export/cuda')];
     const program = [join(root, 'examples/export/engine.cpp'), inFolder('heddle.o')];
     const link = ['-L', folder, '-lcuda', '-ldl', '-lpthread', '-o', inFolder('engine')];
@@ -274,15 +276,7 @@ describe('ranks that do not see each other', needing('cc', 'process ids'), () =>
     buildStub();
     writeFileSync(inFolder('apart.c'), program);
     writeFileSync(inFolder('boot-id'), 'of another host\n');
-    execFileSync('cc', [
-      '-std=c11',
-      ...strict,
-      inFolder('apart.c'),
-      '-ldl',
-      '-lpthread',
-      '-o',
-      inFolder('apart'),
-    ]);
+    cc(inFolder('apart.c'), '-ldl', '-lpthread', '-o', inFolder('apart'));
   });
 
   const unseen = 'runs on another host, or in a container whose processes this one does not see';
@@ -314,7 +308,7 @@ describe('ranks that do not see each other', needing('cc', 'process ids'), () =>
 test('an engine in Rust, a thread a rank', needing('cc', 'rustc'), async () => {
   const plan = await write('heddle', 'one-sided', shape);
   buildStub();
-  execFileSync('cc', ['-std=c11', ...strict, '-c', inFolder('heddle.c'), '-o', inFolder('heddle.o')]);
+  cc('-c', inFolder('heddle.c'), '-o', inFolder('heddle.o'));
   const link = ['-C', `link-arg=${inFolder('heddle.o')}`, '-L', folder, '-l', 'cuda', '-o', inFolder('rust')];
   execFileSync('rustc', ['-D', 'warnings', ...link, join(root, 'examples/export/engine.rs')]);
   const ended = run('rust', []);
@@ -407,17 +401,7 @@ describe('a program in C, a rank of one', needing('cc'), () => {
       `-DFAILURE_OF_PREFILL=${behind(prefill, prefill.failure)}`,
       `-DMASKED=${behind(prefill, prefill.masked!)}`,
     ];
-    execFileSync('cc', [
-      '-std=c11',
-      ...strict,
-      '-I',
-      folder,
-      ...here,
-      ...sources,
-      '-ldl',
-      '-o',
-      inFolder('alone'),
-    ]);
+    cc('-I', folder, ...here, ...sources, '-ldl', '-o', inFolder('alone'));
     const { said, status } = run('alone', []);
     expect(said.trim().split('\n')).toEqual([
       '-',
@@ -459,7 +443,7 @@ describe('a program in C, a rank of one', needing('cc'), () => {
       }`,
     );
     const sources = ['old.c', 'decode.c'].map(inFolder);
-    execFileSync('cc', ['-std=c11', ...strict, '-I', folder, ...sources, '-ldl', '-o', inFolder('old')]);
+    cc('-I', folder, ...sources, '-ldl', '-o', inFolder('old'));
     const old = mkdtempSync(join(folder, 'old-'));
     const library = ['-shared', '-Wl,-soname,libcuda.so.1', '-o', join(old, 'libcuda.so.1')];
     execFileSync('cc', [...library, '-x', 'c', '/dev/null']);
