@@ -1,4 +1,4 @@
-/** A host to begin with. What it launches are guesses, from what the source of a kernel says of its parameters. */
+/** Writes a host to begin with. Its launches are guesses from what the source of a kernel says of its parameters. */
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { demangled, type PtxFunction, type PtxParameter, type PtxProgram } from '../../lang/ptx/index.js';
@@ -116,8 +116,8 @@ function ofRank(name: string): string | null {
 
 function numberFor({ name, type }: Declared): string {
   if (/f/.test(elementOf(type))) return '1';
-  const known = ofRank(name);
-  if (known !== null) return known;
+  const rank = ofRank(name);
+  if (rank !== null) return rank;
   if (/epoch|round|flag|seq|gen|phase|token|step|iter|signal|stamp|value/i.test(name)) return '1';
   return type === 'bool' || /off|base|start|begin|idx|index|channel|root|slot/i.test(name) ? '0' : 'count';
 }
@@ -125,14 +125,11 @@ function numberFor({ name, type }: Declared): string {
 const names: Readonly<Partial<Record<ElementType, string>>> = {
   ...{ f32: 'float', f64: 'double', f16: '.*half', bf16: '.*(bfloat16|bf16)', i32: 'int(32_t)?' },
   ...{ u8: 'unsigned char|u?int8_t|char|bool', u16: 'unsigned short|u?int16_t|short' },
-  u64: 'unsigned long( long)?|u?int64_t|size_t|long( long)?',
+  ...{ u64: 'unsigned long( long)?|u?int64_t|size_t|long( long)?', u32: 'unsigned( int)?|uint32_t|void' },
 };
-const elementOf = (type: string): ElementType =>
-  (Object.keys(names) as ElementType[]).find((one) => new RegExp(`^(${names[one]})[*]*$`).test(type)) ??
-  'u32';
-
-const isStruct = (type: string): boolean =>
-  elementOf(type) === 'u32' && !/^(void|unsigned( int)?|uint32_t)$/.test(withoutScope(type));
+const known = (type: string): ElementType | undefined =>
+  (Object.keys(names) as ElementType[]).find((one) => new RegExp(`^(${names[one]})[*]*$`).test(type));
+const elementOf = (type: string): ElementType => known(type) ?? 'u32';
 
 /** A host that every rank runs. Of several kernels each rank runs one. */
 function configurationOf(kernels: readonly Kernel[], source: Source, structs: Map<string, string>): string[] {
@@ -142,11 +139,11 @@ function configurationOf(kernels: readonly Kernel[], source: Source, structs: Ma
     leaves.filter((one) => isList(one) || whose(one.name) === 'other'),
   );
   const others = lists.filter(isPointer);
-  /** What of others a pointer belongs to: by its name, or as a struct of its own by the type. */
+  /** Finds the list that a pointer belongs to: by its name, or as a struct of its own by the type. */
   const among = ({ name, type }: Declared): Declared | undefined =>
     others.find((one) => stem(one.name) === stem(name)) ??
     others.find(
-      (one) => whose(name) === 'own' && isStruct(type) && withoutScope(one.type) === withoutScope(type),
+      (one) => whose(name) === 'own' && !known(type) && withoutScope(one.type) === withoutScope(type),
     );
   const isApart = kernels.length > 1;
   const hasRank = kernels.some(({ leaves }) => leaves.some(({ name }) => ofRank(name) === 'rank'));
@@ -226,8 +223,11 @@ function configurationOf(kernels: readonly Kernel[], source: Source, structs: Ma
         ]
       : []),
     ...launches,
+    '    // What stands behind the launch reads what it brought. To compare: await host.expect(memory, (i) => what must stand at i);',
+    ...[...windows.keys()]
+      .filter((key) => !/flag|sig|sem|bar|sync|pad|ready/.test(key))
+      .map((key) => `    await host.read(windows.${key}[rank]!);`),
     '    await host.meet();',
-    '    // await host.expect(memory, (i) => what must stand at i);',
     '  }),',
   ];
 }

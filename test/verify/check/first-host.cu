@@ -87,3 +87,15 @@ __global__ void swap(const float* mine, float* my_box, float* peer_box, unsigned
   __syncthreads();
   for (int i = threadIdx.x; i < n; i += blockDim.x) my_box[i] += mine[i];
 }
+
+// What comes is for whoever is behind the launch.
+__global__ void gather(Peers all, const float* send, int count, int my_rank, int n_ranks, unsigned epoch) {
+  for (int peer = 0; peer < n_ranks; peer++) all.inbox[peer][my_rank * count + threadIdx.x] = send[threadIdx.x];
+  __syncthreads();
+  if (threadIdx.x < n_ranks) {
+    *(volatile unsigned*)&all.signal[threadIdx.x][my_rank].epoch = epoch; // gather
+    while (*(volatile unsigned*)&all.signal[my_rank][threadIdx.x].epoch != epoch) {
+    }
+    __threadfence_system();
+  }
+}

@@ -13,12 +13,11 @@ const source = join(root, 'test/verify/check/first-host.cu');
 describe('the first host', needing('nvcc'), () => {
   const folder = temporaryFolder();
   let subject: CheckSubject;
-
   beforeAll(async () => {
     const [file, host] = [nvccPtx(source, join(folder, 'first.ptx')), join(folder, 'host.ts')];
     await expect(ptxSubject(file, host)).rejects.toThrow('look at its guesses, then say the same again');
-    const door = transpiledUrl('src/verify/check/index.ts').href;
-    writeFileSync(host, readFileSync(host, 'utf8').replace('heddle/check', door));
+    const text = readFileSync(host, 'utf8');
+    writeFileSync(host, text.replace('heddle/check', transpiledUrl('src/verify/check/index.ts').href));
     subject = await ptxSubject(file, host);
   });
 
@@ -31,6 +30,7 @@ describe('the first host', needing('nvcc'), () => {
       `__threadfence_system() before ${at('hand_over')}:5`,
       `__threadfence_system() after ${at('consumer')}:5`,
       `__syncthreads() before ${at('swap')}:3`,
+      `__threadfence_system() before ${at('gather')}:5`,
     ]);
   });
 });
