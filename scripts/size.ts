@@ -15,7 +15,7 @@ const ceilings = {
   base: 1_100,
   lang: 11_350,
   gpu: 21_590,
-  net: 11_260,
+  net: 11_265,
   moe: 19_990,
   verify: 7_470,
   tools: 10_100,
@@ -35,7 +35,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 85_880 },
+  { name: 'src', files: sources('src'), ceiling: 85_890 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_750 },
 ];

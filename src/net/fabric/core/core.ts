@@ -59,6 +59,7 @@ export function createCore(options: CoreOptions) {
   const arrivals = listed ? new ImmediateQueue(shared.immediates) : null;
   const reports = createReports(shared);
   const requests = new Requests();
+  const verbs = options.rails[0]!.device.provider === 'verbs;ofi_rxm';
   const clock = new PollingClock(options.timeoutMs);
 
   const rails = options.rails.map((one) => openRail(one));
@@ -72,7 +73,7 @@ export function createCore(options: CoreOptions) {
   const mailbox = allocate(4096);
   const { address, bytes } = mailbox;
   const mailboxes = regions.open(mailboxRegion, { address, bytes, reach: { kind: 'host' } });
-  /** How peers reach it: told to the caller when it has opened. */
+  /** Peers reach it by these, which the caller is told when it has opened. */
   const ends: EngineAddress['rails'] = rails.map(({ address }, rail) => {
     return { address, mailbox: mailboxes[rail]! };
   });
@@ -386,12 +387,17 @@ export function createCore(options: CoreOptions) {
   // ---- The end -------------------------------------------------------------------------------------------------
 
   function close(): void {
-    // rxm 1.17 over verbs falls where it closes a connection by which messages have come that it has not looked at.
-    for (const { readQueue, queue, entries } of rails)
-      for (let n = 0; n < looksBeforeClose; n++) readQueue(queue, entries.address, completionBatch);
-    // Closing the endpoints first stops the provider from touching any memory.
+    if (verbs) {
+      // rxm falls where it ends a connection by which messages have come that nobody has looked at: so none can come any more, and both ends look.
+      regions.closeAll();
+      for (let n = 0; n < looksBeforeClose; n++) {
+        for (const { readQueue, queue, entries, readError } of rails)
+          if (readQueue(queue, entries.address, completionBatch) < 0) readError();
+        Atomics.wait(control, controlWord.coreSleeps, 0, 1);
+      }
+    }
     for (const endpoint of endpoints) endpoint.close();
-    regions.closeAll();
+    if (!verbs) regions.closeAll();
     for (const rail of rails) rail.close();
     requests.free();
     mailbox.free();

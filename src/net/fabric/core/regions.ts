@@ -64,7 +64,7 @@ export function createRegions(rails: readonly Rail[]) {
     return [...lingering.values()];
   }
 
-  /** After the endpoints are closed, the provider reads nothing any more. */
+  /** The provider knows none of this memory any more, and peers reach nothing of it. */
   function closeAll(): void {
     for (const region of [...regions, ...lingering.keys()]) if (region) release(region);
   }

@@ -13,6 +13,7 @@ import {
   view,
 } from '../../../base/native/index.js';
 import { FabricError } from './errors.js';
+import { listNics } from './nics.js';
 import { fitQueues } from './queues.js';
 
 /**
@@ -158,6 +159,9 @@ export function libfabric(trusted = false): Libfabric {
   setEnvironment('IPATH_NO_BACKTRACE', '1', false);
   // rxm keeps buffers for messages beside those of writes, and the engine's messages are short.
   setEnvironment('FI_OFI_RXM_BUFFER_SIZE', '8192', false);
+  // verbs keeps memory in a cache, open to peers' writes, after it was withdrawn. EFA may not open without one, so it stays where soft-RoCE is not.
+  if (listNics().some(({ detail }) => detail.startsWith('soft-RoCE')))
+    setEnvironment('FI_MR_CACHE_MAX_COUNT', '0', false);
   fitQueues();
   const candidates = [process.env.HEDDLE_LIBFABRIC ?? 'libfabric.so.1'];
   if (!trusted) {
@@ -200,7 +204,7 @@ export function check(call: string, status: number): void {
 const resolved = new Map<string, unknown>();
 
 /**
- * What libfabric's inline functions call. The objects of a provider share their functions, so they share the callable, too: a scatter
+ * The functions behind libfabric's inline ones. The objects of a provider share their functions, so they share the callable, too: a scatter
  * over many endpoints then calls one function from one place, which the compiler makes a direct call.
  */
 export function method<Name extends keyof Methods>(

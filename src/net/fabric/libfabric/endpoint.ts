@@ -121,7 +121,7 @@ export function openRail(chosen: Chosen) {
   const endpoint = names === null ? openNext : () => keepingSignals(openNext);
   const main = endpoint();
   const readErrorOf = method(queue, 'fi_cq_readerr');
-  /** Where `readQueue` puts its entries. */
+  /** `readQueue` puts its entries here. */
   const entries = allocate(completionBatch * completionWords * 4);
   const errorEntry = allocate(128);
   const verbs = device.provider === 'verbs;ofi_rxm';

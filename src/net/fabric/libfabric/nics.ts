@@ -38,7 +38,7 @@ export function distancesFrom(pciBusId: string, root = '/sys'): ReadonlyMap<stri
 }
 
 /**
- * What the system says of the link of this device of libfabric, an RDMA device or an ordinary interface: null where it knows of none. Linux lists an
+ * The system's word on the link of this device of libfabric, an RDMA device or an ordinary interface: null where it knows of none. Linux lists an
  * RDMA device that is being removed in its files for as long as a process has it open, but libibverbs does not: null, where there is none.
  */
 export function linkOf(device: string, root = '/sys', verbs = verbsDevices()): 'up' | 'down' | null {
