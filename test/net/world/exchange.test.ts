@@ -1,6 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { Exchange, type Loss } from '../../../src/net/world/exchange.js';
 
+const call = (timeoutMs: number) =>
+  ({ id: 0, kind: 'barrier', operation: 'x', bytes: new Uint8Array(0), timeoutMs }) as const;
+/** A seat that hears nothing. */
+const deaf = { completed() {}, failed() {}, regrouped() {}, waiting() {}, lost() {} };
+
 // Everything else about it is seen through the circles, in circle.test.ts.
 describe('a round', () => {
   it.each([
@@ -11,20 +16,8 @@ describe('a round', () => {
     const losses = patience.map(
       (timeoutMs, rank) =>
         new Promise<Loss>((lost) => {
-          exchange.sit(rank, {
-            completed: () => {},
-            failed: () => {},
-            regrouped: () => {},
-            waiting: () => {},
-            lost,
-          });
-          exchange.arrive(rank, {
-            id: 0,
-            kind: 'barrier',
-            operation: 'x',
-            bytes: new Uint8Array(0),
-            timeoutMs,
-          });
+          exchange.sit(rank, { ...deaf, lost });
+          exchange.arrive(rank, call(timeoutMs));
         }),
     );
     for (const loss of await Promise.all(losses)) {
@@ -39,18 +32,8 @@ describe('a round', () => {
   it('is answered to rank 0 last, who may host the exchange and end at once', () => {
     const exchange = new Exchange(3);
     const order: number[] = [];
-    const call = {
-      id: 0,
-      kind: 'barrier',
-      operation: 'x',
-      bytes: new Uint8Array(0),
-      timeoutMs: 1000,
-    } as const;
-    for (const rank of [1, 0, 2]) {
-      const others = { failed: () => {}, lost: () => {}, regrouped: () => {}, waiting: () => {} };
-      exchange.sit(rank, { completed: () => order.push(rank), ...others });
-    }
-    for (const rank of [2, 0, 1]) exchange.arrive(rank, call);
+    for (const rank of [1, 0, 2]) exchange.sit(rank, { ...deaf, completed: () => order.push(rank) });
+    for (const rank of [2, 0, 1]) exchange.arrive(rank, call(1000));
     expect(order).toEqual([2, 1, 0]);
   });
 });
