@@ -2,10 +2,12 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { expect, test } from 'vitest';
+import { Detector } from '../../../src/gpu/sim/detector/race-detector.js';
 import { SimMachine } from '../../../src/gpu/sim/index.js';
 import { Kernels } from '../../../src/tools/program/kernels.js';
 import { Process } from '../../../src/tools/program/process.js';
 import { Session } from '../../../src/tools/program/session.js';
+import { Script } from '../../gpu/sim/detector/script.js';
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
@@ -92,4 +94,36 @@ test('memory costs what is written of it, and half as much for what a check know
   stream.fill(address, bytes, 1);
   await stream.synchronize();
   expect(costs()).toBeLessThan(1.7);
+});
+
+test('a check keeps little of a thread that is over, and still knows which of them wrote where', () => {
+  const place = { where: 'here', text: 'store', kernel: 'k', span: { start: 0, end: 0, source: 0 } };
+  const detector = new Detector({ site: () => place, seed: '1', configuration: 'one' });
+  const [threads, form] = [512, { kind: 'write', order: 'weak', scope: 'sys', bytes: 4 }] as const;
+  const buffer = new Script().buffer();
+  const run = (launch: number, blocks: number, first: number, at: number): void => {
+    detector.streamCreated(launch, 0);
+    const info = { rank: 0, kernel: 'k', grid: blocks, block: threads, programmatic: false };
+    detector.launchStarted(launch, launch, info);
+    for (let block = 0; block < blocks; block++) {
+      const from = first + block * threads;
+      detector.blockStarted(first + block, launch, block, from, threads);
+      for (let i = 0; i < threads; i++)
+        detector.access(from + i, form, launch, buffer, at + 4 * (from + i - first));
+      detector.blockEnded(first + block);
+    }
+    detector.launchEnded(launch);
+  };
+  collect();
+  const before = process.memoryUsage().heapUsed;
+  run(0, 512, 0, 0);
+  collect();
+  expect((process.memoryUsage().heapUsed - before) / (512 * threads)).toBeLessThan(50);
+  run(1, 1, 512 * threads, 4 * (300 * threads + 7));
+  const [race] = detector.findings;
+  expect(race).toMatchObject({
+    kind: 'race',
+    first: { block: 300, thread: 7 },
+    second: { block: 0, thread: 0 },
+  });
 });

@@ -11,6 +11,7 @@ import {
   nothing,
   nothingOfBlock,
   type Reliances,
+  wholeBlock,
 } from './clock.js';
 import type { CopyEngine, Origin, ProxyPath } from './detector.js';
 
@@ -48,8 +49,9 @@ export class StreamState {
 }
 
 export class LaunchState {
-  /** The knowledge and deeds of its ended blocks. */
+  /** The knowledge of its ended blocks, and these. */
   end: Clock = nothing;
+  readonly done: BlockState[] = [];
   ended = false;
   /** The writes that its threads awaited before their releaseNext: the launch after it starts behind that. */
   readonly released = new Set<Clock>();
@@ -67,6 +69,13 @@ export class LaunchState {
     readonly settled: Clock | null,
   ) {}
 
+  /** The knowledge and deeds of all its blocks, which have ended: cheaper together than one by one. */
+  get over(): Clock {
+    this.done.sort((a, b) => a.sequence - b.sequence);
+    this.end = this.end.withBlocks(this.done, wholeBlock);
+    return this.end;
+  }
+
   /** The knowledge that a thread gets from awaitPrevious: the end of a launch is in order for asynchronous operations too. */
   awaits(now: Clock): { readonly clock: Clock; readonly relied: Reliances } {
     if (this.#awaitedReliances === null || now !== this.#awaited) {
@@ -83,6 +92,7 @@ export class BlockState implements ClockedBlock {
   readonly stream: number;
   readonly rank: number;
   threads: readonly Actor[] = [];
+  firstThread = 0;
   /** The blocks of its cluster; nobody, where there are no clusters. */
   cluster: readonly BlockState[] = [];
   /** The call that enqueued it, of an operation of a stream. */
@@ -127,13 +137,13 @@ export class ReleaseHead {
   }
 
   get clock(): Clock {
-    this.#whole ??= this.known.withBlock(this.by.block, this.own);
+    this.#whole ??= this.known.withBlocks([this.by.block], this.own);
     return this.#whole;
   }
 
   /** True if what `by` did in `epoch` is part of what is released here. */
   includes(by: Actor, epoch: number): boolean {
-    if (by === this.by) return epoch <= this.epoch;
+    if (by.is(this.by)) return epoch <= this.epoch;
     return by.block === this.by.block ? covers(this.#own, by, epoch) : isKnown(this.known, by, epoch);
   }
 }
@@ -405,7 +415,7 @@ export class Actor {
     for (const block of this.block.cluster) {
       if (block === this.block) continue;
       const theirs = nothingOfBlock.withAgentsOf(this.known.about(block), isOfAsyncProxy);
-      if (theirs !== nothingOfBlock) all = all.join(nothing.withBlock(block, theirs));
+      if (theirs !== nothingOfBlock) all = all.join(nothing.withBlocks([block], theirs));
     }
     return all;
   }
@@ -450,6 +460,19 @@ export class Actor {
     return this.retired || this.block.launch === null || this.block.threads[this.lane]?.retired === true;
   }
 
+  get hasCopied(): boolean {
+    return this.agents !== noAgents;
+  }
+
+  /** True if `other` is the same, or stands for it since its block is over. */
+  is(other: Actor): boolean {
+    return this.block === other.block && this.lane === other.lane && this.copies === other.copies;
+  }
+
+  get count(): number {
+    return 1;
+  }
+
   moveTo(index: number): void {
     this.warp += index - this.index;
     this.index = index;
@@ -458,6 +481,37 @@ export class Actor {
   ensureSync(): SyncState {
     this.sync ??= { fences: [null, null, null], pending: new Map(), observations: [] };
     return this.sync;
+  }
+}
+
+/** The threads of a block that is over: of thousands of such blocks the memory of accesses names each thread, and nobody else does. */
+export class PastThreads {
+  readonly isOver = true;
+  readonly count: number;
+  /** The index of the first. */
+  warp: number;
+  /** What each knew of its block, or all of them. */
+  readonly #knew: readonly BlockClock[];
+
+  constructor(readonly block: BlockState) {
+    const { threads } = block;
+    const { index, own } = threads[0]!;
+    this.count = threads.length;
+    this.warp = index;
+    this.#knew = threads.every((thread) => thread.own === own) ? [own] : threads.map((thread) => thread.own);
+    block.threads = [];
+  }
+
+  at(index: number): Actor {
+    const lane = index - this.warp;
+    const thread = new Actor(index, this.block, lane, null, nothing);
+    thread.own = this.#knew[lane] ?? this.#knew[0]!;
+    thread.retired = true;
+    return thread;
+  }
+
+  moveTo(index: number): void {
+    this.warp = index;
   }
 }
 

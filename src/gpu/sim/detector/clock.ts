@@ -361,8 +361,9 @@ export class Clock {
     return this.#bare;
   }
 
-  withBlock(block: ClockedBlock, clock: BlockClock): Clock {
-    return this.#withStream(block.stream, new StreamClock(0, [block], [clock]));
+  /** With that of each of these, of one stream and in order. */
+  withBlocks(blocks: readonly ClockedBlock[], clock: BlockClock): Clock {
+    return this.#withStream(blocks[0]!.stream, new StreamClock(0, blocks, Array(blocks.length).fill(clock)));
   }
 
   withCompleted(stream: number, step: number): Clock {

@@ -441,7 +441,7 @@ function mayFollow(
   const { block, lane, copies } = by;
   // Host threads and networks are actors without threads.
   const thread = block.threads[lane] ?? by;
-  if (thread === published.by) return true;
+  if (thread.is(published.by)) return true;
   if (!happenedBefore(published.by, published.epoch, thread)) return false;
   // It knows by now, and what it knew then is not kept. But who learns at a barrier goes on in a later epoch …
   if (copies !== null || epoch > published.epoch) return true;
@@ -450,7 +450,7 @@ function mayFollow(
     (seen) =>
       seen.outcome === 'synchronised' &&
       seen.reader.block === block &&
-      seen.reader !== published.by &&
+      !seen.reader.is(published.by) &&
       seen.epoch <= epoch &&
       seen.write.moment.includes(published.by, published.epoch),
   );

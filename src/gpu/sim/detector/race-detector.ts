@@ -24,13 +24,14 @@ import {
   isKnown,
   LaunchState,
   type Observation,
+  PastThreads,
   ReleaseHead,
   reachOf,
   StreamState,
   sys,
   theNetwork,
 } from './actors.js';
-import { Clock, joinBlocks, nothing, wholeBlock } from './clock.js';
+import { Clock, joinBlocks, nothing } from './clock.js';
 import type {
   BufferInfo,
   BufferPlace,
@@ -82,9 +83,9 @@ export class Detector {
   readonly #launches = new Map<number, LaunchState>();
   readonly #blocks = new Map<number, BlockState>();
   /** From the first one on that may still be asked for. */
-  #threads: Actor[] = [];
+  #threads: (Actor | undefined)[] = [];
   #firstThread = 0;
-  readonly #actors: Actor[] = [];
+  readonly #actors: (Actor | PastThreads)[] = [];
   #sweepAt = fewActors;
   readonly #shadows: (Shadow | undefined)[] = [];
   /** The effects of statements, packed: each does the same whenever it runs. */
@@ -235,6 +236,7 @@ export class Detector {
       this.#threads[firstThread + lane - this.#firstThread] = actor;
     }
     state.threads = actors;
+    state.firstThread = firstThread;
     this.#blocks.set(block, state);
   }
 
@@ -245,9 +247,16 @@ export class Detector {
       const known = this.#readsOver.get(state.rank) ?? nothing;
       this.#readsOver.set(state.rank, Clock.joinAll([known, ...state.threads.flatMap(sync.leave)]));
     }
-    launch.end = launch.end.join(knownTogether(state.threads)).withBlock(state, wholeBlock);
+    launch.end = launch.end.join(knownTogether(state.threads));
+    launch.done.push(state);
     for (const thread of state.threads) thread.retire();
     this.#blocks.delete(block);
+    // Copies go on, and are known by their thread.
+    if (state.threads.some(({ hasCopied }) => hasCopied)) return;
+    const past = new PastThreads(state);
+    this.#actors.fill(past, past.warp, past.warp + past.count);
+    const first = state.firstThread - this.#firstThread;
+    this.#threads.fill(undefined, first, first + past.count);
   }
 
   launchEnded(launch: number): void {
@@ -266,7 +275,7 @@ export class Detector {
     const actor = this.#thread(thread);
     const { owner, step } = actor.block;
     const previous = owner.running.find((launch) => launch.step === step - 1);
-    const now = previous?.ended ? owner.now.join(previous.end) : owner.now;
+    const now = previous?.ended ? owner.now.join(previous.over) : owner.now;
     const { clock, relied } = actor.block.launch!.awaits(now);
     actor.awaited = clock;
     actor.learn(clock);
@@ -660,17 +669,25 @@ export class Detector {
         }) ?? 0;
     const moved = new Int32Array(actors.length);
     let kept = 0;
-    for (const [index, actor] of actors.entries()) {
-      if (isOfUse[actor.warp] === 0) continue;
-      actor.moveTo(kept);
-      moved[index] = kept;
-      actors[kept++] = actor;
+    for (let index = 0; index < actors.length; ) {
+      const actor = actors[index]!;
+      const end = index + actor.count;
+      if (isOfUse[actor.warp] === 1) {
+        actor.moveTo(kept);
+        for (; index < end; index++) {
+          moved[index] = kept;
+          actors[kept++] = actor;
+        }
+      }
+      index = end;
     }
     actors.length = kept;
     for (const shadow of this.#shadows) shadow?.renumber((index) => moved[index]!);
     // So that it costs little beside what the actors did.
     this.#sweepAt = Math.max(fewActors, 2 * kept, kept + (records >> 3));
-    const asked = this.#threads.findIndex(({ block }) => block.launch?.ended !== true);
+    const asked = this.#threads.findIndex(
+      (thread) => thread !== undefined && thread.block.launch?.ended !== true,
+    );
     const gone = asked < 0 ? this.#threads.length : asked;
     this.#threads = this.#threads.slice(gone);
     this.#firstThread += gone;

@@ -21,7 +21,15 @@ import {
   scopeOf,
   strengthOf,
 } from './access.js';
-import { type Actor, distance, happenedBefore, isBeforeLaunch, isSettled } from './actors.js';
+import {
+  type Actor,
+  type BlockState,
+  distance,
+  happenedBefore,
+  isBeforeLaunch,
+  isSettled,
+  PastThreads,
+} from './actors.js';
 import type { Location } from './location.js';
 import { mutual } from './sync.js';
 
@@ -124,10 +132,10 @@ class Page {
 export class Shadow {
   readonly #pages: Page[] = [];
   readonly #found: Cell[] = [];
-  readonly #actors: readonly Actor[];
+  readonly #actors: readonly (Actor | PastThreads)[];
   readonly #race: RaceSink;
 
-  constructor(actors: readonly Actor[], race: RaceSink) {
+  constructor(actors: readonly (Actor | PastThreads)[], race: RaceSink) {
     this.#actors = actors;
     this.#race = race;
   }
@@ -203,8 +211,8 @@ export class Shadow {
       const writer = words[at]!;
       if (
         writer === 0 ||
-        (same && this.#knewWriter(lanes, warp, this.#actors[writer - 1]!, me)) ||
-        happenedBefore(this.#actors[writer - 1]!, words[at + 1]!, me)
+        (same && this.#knewWriter(lanes, warp, this.#actors[writer - 1]!.block, me)) ||
+        this.#isBefore(writer - 1, words[at + 1]!, me)
       ) {
         if (same) {
           words[at + readerLanes] = lanes | bit;
@@ -227,8 +235,20 @@ export class Shadow {
   }
 
   /** Another lane has read after the writer, and what it knows of others, `me` knows. */
-  #knewWriter(lanes: number, warp: number, writer: Actor, me: Actor): boolean {
-    return writer.block !== me.block && this.#actors[warp + lowest(lanes)]!.knowsAs(me);
+  #knewWriter(lanes: number, warp: number, writer: BlockState, me: Actor): boolean {
+    return writer !== me.block && this.#actor(warp + lowest(lanes)).knowsAs(me);
+  }
+
+  #actor(index: number): Actor {
+    const found = this.#actors[index]!;
+    return found instanceof PastThreads ? found.at(index) : found;
+  }
+
+  /** True if what the actor of that index did in `epoch` happened before what `me` does now. */
+  #isBefore(index: number, epoch: number, me: Actor): boolean {
+    const by = this.#actors[index]!;
+    if (!(by instanceof PastThreads)) return happenedBefore(by, epoch, me);
+    return me.knowsEndOf(by.block) || happenedBefore(by.at(index), epoch, me);
   }
 
   /** True if what these lanes of a warp did in `epoch` happened before what `me` does now. */
@@ -236,7 +256,7 @@ export class Shadow {
     const { block } = this.#actors[warp]!;
     if (block !== me.block && me.knowsEndOf(block)) return true;
     for (let left = lanes; left !== 0; left &= left - 1) {
-      if (!happenedBefore(this.#actors[warp + lowest(left)]!, epoch, me)) return false;
+      if (!this.#isBefore(warp + lowest(left), epoch, me)) return false;
     }
     return true;
   }
@@ -248,7 +268,7 @@ export class Shadow {
       const writer = words[at]!;
       const last = words[at + reader]!;
       if (
-        (writer === 0 || happenedBefore(this.#actors[writer - 1]!, words[at + 1]!, me)) &&
+        (writer === 0 || this.#isBefore(writer - 1, words[at + 1]!, me)) &&
         (last === 0 || this.#allBefore(last - 1, words[at + readerLanes]!, words[at + reader + 1]!, me))
       ) {
         setWriter(words, at, as, meta);
@@ -272,7 +292,7 @@ export class Shadow {
     if (words[at + hasCell] === 1) return page.cells[record]!;
     const cell = new Cell();
     if (words[at] !== 0) {
-      cell.writes.push({ by: this.#actors[words[at]! - 1]!, epoch: words[at + 1]!, meta: words[at + 2]! });
+      cell.writes.push({ by: this.#actor(words[at]! - 1), epoch: words[at + 1]!, meta: words[at + 2]! });
     }
     if (words[at + reader] !== 0) {
       const [warp, epoch, meta] = [words[at + reader]! - 1, words[at + reader + 1]!, words[at + reader + 2]!];
@@ -292,7 +312,7 @@ export class Shadow {
     }
     for (const { warp, lanes, epoch, meta } of cell.reads) {
       for (let left = lanes; left !== 0; left &= left - 1) {
-        this.#compare(cell, { by: this.#actors[warp + lowest(left)]!, epoch, meta }, now);
+        this.#compare(cell, { by: this.#actor(warp + lowest(left)), epoch, meta }, now);
       }
     }
     this.#forgetReads(cell, now);
@@ -337,7 +357,7 @@ export class Shadow {
       const { warp, lanes, epoch, meta } = entry;
       for (let left = lanes; left !== 0; left &= left - 1) {
         const lane = lowest(left);
-        if (standsFor(now, { by: this.#actors[warp + lane]!, epoch, meta })) entry.lanes &= ~(1 << lane);
+        if (standsFor(now, { by: this.#actor(warp + lane), epoch, meta })) entry.lanes &= ~(1 << lane);
       }
     }
     cell.reads = cell.reads.filter(({ lanes }) => lanes !== 0);
