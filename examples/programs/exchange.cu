@@ -38,6 +38,7 @@ int main() {
 #endif
   twice<<<1, count, 0, doubling>>>(there);
   CHECK(cudaGetLastError());
+  CHECK(cudaStreamSynchronize(sending));
   CHECK(cudaMemcpyAsync(host, there, bytes, cudaMemcpyDeviceToHost, doubling));
   CHECK(cudaStreamSynchronize(doubling));
   printf("the last number is %d\n", host[count - 1]);

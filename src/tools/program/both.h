@@ -29,19 +29,19 @@ typedef void *event;
 
 /* Devices. */
 
-static int get_int(int kind, uint64_t a, int *to) {
+static int get_int(int kind, uint64_t a, uint64_t b, uint64_t c, int *to) {
   uint64_t word = 0;
-  int error = get(kind, a, 0, &word);
+  int error = ask(kind, (words){a, b, c}, NULL, 0, &word, NULL);
   return *to = (int)word, error;
 }
-API int BOTH(cudaGetDeviceCount, cuDeviceGetCount)(int *count) { return get_int(COUNT, 0, count); }
+API int BOTH(cudaGetDeviceCount, cuDeviceGetCount)(int *count) { return get_int(COUNT, 0, 0, 0, count); }
 API int BOTH(cudaDeviceGetAttribute, cuDeviceGetAttribute)(int *value, int id, int number) { return *value = attribute_of(id), SUCCESS; }
 API int BOTH(cudaDeviceCanAccessPeer, cuDeviceCanAccessPeer)(int *can, int here, int there) { return *can = here != there, SUCCESS; }
 API int BOTH(cudaDeviceGetStreamPriorityRange, cuCtxGetStreamPriorityRange)(int *least, int *greatest) { return *least = 0, *greatest = -5, SUCCESS; }
 API int BOTH(cudaDeviceGetLimit, cuCtxGetLimit)(size_t *value, int limit) { return *value = limit == 2 ? 8 << 20 : 1 << 10, SUCCESS; }
 API int BOTH(cudaDeviceSynchronize, cuCtxSynchronize)(void) { IN_CONTEXT; return ASK(DEVICE_SYNCHRONIZE, 0); }
-API int BOTH(cudaOccupancyMaxActiveBlocksPerMultiprocessor, cuOccupancyMaxActiveBlocksPerMultiprocessor)(int *blocks, const void *stub, int block, size_t shared) { return *blocks = 2, SUCCESS; }
-API int BOTH(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)(int *blocks, const void *stub, int block, size_t shared, unsigned flags) { return *blocks = 2, SUCCESS; }
+API int BOTH(cudaOccupancyMaxActiveBlocksPerMultiprocessor, cuOccupancyMaxActiveBlocksPerMultiprocessor)(int *blocks, const void *stub, int block, size_t shared) { return get_int(OCCUPANCY, U(stub), (uint64_t)block, shared, blocks); }
+API int BOTH(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)(int *blocks, const void *stub, int block, size_t shared, unsigned flags) { return BOTH(cudaOccupancyMaxActiveBlocksPerMultiprocessor, cuOccupancyMaxActiveBlocksPerMultiprocessor)(blocks, stub, block, shared); }
 
 /* Memory. What kernels reach of the host's, and managed memory, lie where both the program and Heddle see them. */
 
@@ -152,7 +152,7 @@ typedef void *node;
 
 API int BOTH(cudaStreamBeginCapture, cuStreamBeginCapture_v2)(stream on, int mode) { return ASK(CAPTURE, U(on)); }
 API int BOTH(cudaStreamEndCapture, cuStreamEndCapture)(stream on, graph *to) { return get(CAPTURE_END, U(on), 0, to); }
-API int BOTH(cudaStreamIsCapturing, cuStreamIsCapturing)(stream on, int *state) { return get_int(CAPTURE_STATE, U(on), state); }
+API int BOTH(cudaStreamIsCapturing, cuStreamIsCapturing)(stream on, int *state) { return get_int(CAPTURE_STATE, U(on), 0, 0, state); }
 API int BOTH(cudaGraphCreate, cuGraphCreate)(graph *to, unsigned flags) { return get(GRAPH, 0, 0, to); }
 API int BOTH(cudaGraphDestroy, cuGraphDestroy)(graph of) { return ASK(GRAPH_DESTROY, U(of)); }
 API int BOTH(cudaGraphClone, cuGraphClone)(graph *to, graph from) { return get(GRAPH_CLONE, U(from), 0, to); }

@@ -3,13 +3,7 @@ import type { Process } from './process.js';
 
 /** Results that a program sees. */
 export const cuda = {
-  invalid: 1,
-  memory: 2,
-  symbol: 13,
-  function: 98,
-  handle: 400,
-  notReady: 600,
-  failed: 719,
+  ...{ invalid: 1, memory: 2, symbol: 13, function: 98, handle: 400, notReady: 600, failed: 719 },
 };
 
 export class CallError extends Error {

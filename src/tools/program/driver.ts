@@ -7,7 +7,7 @@ import type { Process } from './process.js';
 /** The kinds of calls. */
 export const driverKinds = [
   ...(['base', 'alias', 'create', 'hold', 'release', 'reserve', 'map', 'unmap', 'unreserve'] as const),
-  ...(['ptx', 'parameters', 'length', 'eventAgain'] as const),
+  ...(['ptx', 'parameters', 'length', 'eventAgain', 'occupancy'] as const),
 ] as const;
 
 type Alias = ReturnType<SimDevice['reserveWindow']>;
@@ -125,5 +125,13 @@ export class DriverCalls {
     },
     length: (_, address) => this.#memories.get(upper(address))?.bytes,
     eventAgain: (_, number) => this.#owner.eventAgain(number),
+    // Registers limit nothing: compilers of PTX choose none.
+    occupancy: ({ process }, stub, threads, dynamic) => {
+      const { module, entry, maxThreads } = this.#owner.kernelOf(process, stub);
+      const all = [...module.variables, ...entry.variables].filter(({ space }) => space === 'shared');
+      const shared = all.reduce((sum, { bytes }) => sum + (bytes ?? 0), dynamic);
+      const most = Math.min(32, 64 / Math.ceil(threads / 32), 233_472 / (shared + 1024));
+      return threads > maxThreads ? 0 : Math.floor(most);
+    },
   };
 }

@@ -19,9 +19,7 @@ const libraries = [
 
 /** The folder with `libcuda.so.1`, and `libcudart.so.12` and `.13`. */
 export function libraryFolder(): string {
-  const files = ['client.h', 'both.h', 'client.c', 'driver.c', 'runtime.c'].map((name) =>
-    join(sources, name),
-  );
+  const files = ['client.h', 'both.h', 'client.c', 'driver.c', 'runtime.c'].map((one) => join(sources, one));
   const options = ['-shared', '-fPIC', '-O2', '-fvisibility=hidden', '-Wl,--default-symver', '-pthread'];
   options.push(`-DKINDS=${namesOfKinds.join()}`);
   requireOwnCache();

@@ -23,6 +23,12 @@ __global__ void endless(volatile int *flag) {
   while (*flag == 0) {}
 }
 
+__global__ void fixed(int *at) {
+  __shared__ int own[64];
+  own[threadIdx.x % 64] = 1;
+  at[threadIdx.x] = own[threadIdx.x % 32];
+}
+
 enum { N = 64, BYTES = N * sizeof(int) };
 
 static int one(int synchronised) {
@@ -39,6 +45,17 @@ static int one(int synchronised) {
   cudaFree(in);
   cudaFree(out);
   return cudaGetLastError() == cudaSuccess ? 0 : 1;
+}
+
+// A block's threads, and its own 256 bytes of shared memory beside what the launch adds.
+static int occupancy() {
+  int few, many, none, large;
+  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&few, fixed, 1024, 0);
+  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&many, fixed, 32, 0);
+  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&none, fixed, 1056, 0);
+  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&large, fixed, 128, 112 << 10);
+  printf("%d, %d, %d and %d blocks\n", few, many, none, large);
+  return 0;
 }
 
 static void twice(void *at) { *(int *)at *= 2; }
@@ -245,6 +262,7 @@ int main(int argc, char **argv) {
   if (!strcmp(name, "no-barrier")) return one(0);
   const int misses = argc > 2;
   if (!strcmp(name, "graph")) return graph(misses);
+  if (!strcmp(name, "occupancy")) return occupancy();
   if (!strcmp(name, "pool")) return pool(misses);
   if (!strcmp(name, "reuse")) return reuse(misses);
   if (!strcmp(name, "many")) return many(atoi(argv[2]));
