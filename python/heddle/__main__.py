@@ -32,14 +32,15 @@ def main(words: List[str]) -> int:
     given = vars(parser.parse_args(words))
     try:
         if given.pop("command") == "verify":
-            from torch.cuda import device_count
-
-            from ._verify import verify
-
-            if device_count() < (given["ranks"] or 1):
+            try:
+                from ._verify import device_count, verify
+            except ModuleNotFoundError as error:
+                raise UnavailableError(f"a layer runs on tensors of torch: {error}", "Run `pip install torch`") from None
+            ranks = device_count() if given["ranks"] is None else given["ranks"]
+            if not 1 <= ranks <= device_count():
                 what = f"torch sees {device_count()} GPUs here, and a layer runs on {given['ranks'] or 'at least 1'}"
                 raise UnavailableError(what, "Compare nvidia-smi, and torch.version.cuda, which a torch for CPUs lacks")
-            return 0 if verify(given["ranks"] or device_count()) else 1
+            return 0 if verify(ranks) else 1
         gradients, shape = given.pop("gradients"), Shape(**given)
         for of in [shape, shape.of_router_gradients()] if gradients else [shape]:
             print(_cache.compiled(of))

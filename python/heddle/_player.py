@@ -74,7 +74,8 @@ class Player:
 
         def gather(_: None, mine: int, everyones: int, size: int) -> int:
             try:
-                ctypes.memmove(everyones, b"".join(all_gather(ctypes.string_at(mine, size))), size * self.ranks)
+                everything = b"".join(all_gather(ctypes.string_at(mine, size)))
+                ctypes.memmove(everyones, everything, size * int(self.description["layer"]["ranks"]))
                 return 0
             except BaseException as error:  # It must not pass through C.
                 failed.append(error)
@@ -99,10 +100,6 @@ class Player:
         if failed:
             raise failed[0]
         _require(wrong, "HEDDLE_UNAVAILABLE")
-
-    @property
-    def ranks(self) -> int:
-        return int(self.description["layer"]["ranks"])
 
     def address(self, memory: int) -> int:
         """Where a memory of the description lies on the GPU."""

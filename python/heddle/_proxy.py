@@ -1,5 +1,6 @@
 """`heddle proxy`: the process beside a rank that moves its messages between hosts, in memory that it shares with the GPU."""
 
+import contextlib
 import json
 import os
 import secrets
@@ -40,9 +41,10 @@ class Proxy:
             self._process = subprocess.Popen(
                 command, env={**os.environ, **place}, pass_fds=[file], stdin=subprocess.PIPE, stdout=subprocess.PIPE
             )
-            self._say(json.dumps(told) + "\n")
+            self._process.stdin.write(json.dumps(told).encode() + b"\n")  # type: ignore[union-attr]
+            self._process.stdin.flush()  # type: ignore[union-attr]
             self._hear(self._process.stdout.readline())  # type: ignore[union-attr]
-        except (HeddleError, OSError) as error:
+        except (HeddleError, OSError, ValueError) as error:
             self._lost = error if isinstance(error, HeddleError) else HeddleError("HEDDLE_PROXY", str(error))
         # Who lost another rank knows less than who has a reason of its own.
         hearsay = isinstance(self._lost, RankLostError) and self._lost.rank != rank
@@ -61,12 +63,9 @@ class Proxy:
     def stop(self) -> None:
         self._over = True
         if hasattr(self, "_process"):
-            self._process.stdin.close()  # type: ignore[union-attr]
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()  # type: ignore[union-attr]
             self._process.wait()
-
-    def _say(self, line: str) -> None:
-        self._process.stdin.write(line.encode())  # type: ignore[union-attr]
-        self._process.stdin.flush()  # type: ignore[union-attr]
 
     def _hear(self, line: bytes) -> None:
         """Notes an error that it says, or its end."""

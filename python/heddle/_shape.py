@@ -75,6 +75,9 @@ class Shape:
             if type(value) not in kinds:
                 names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
                 raise ArgumentError(field.name, repr(value), f"of type {names}")
+            of = {"weights": "inner", "activation": "inner", "biases": "inner", "alignment": "sort", "capacity": "sort"}.get(field.name)
+            if of is not None and getattr(self, of) is None and value != field.default:
+                raise ArgumentError(field.name, value, f"left out without {of}")
         if self.inner is not None and self.sort is not None:
             raise ArgumentError("sort", self.sort, "left out with inner, whose experts find their rows themselves")
         if self.inner is not None and self.weights == "e4m3" and self.dispatch != "fp8":

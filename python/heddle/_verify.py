@@ -1,11 +1,11 @@
 """`python -m heddle verify`: a layer on all GPUs of this machine, a process each, beside torch."""
 
-import os
-import socket
+import tempfile
 import time
 
 import torch
 import torch.distributed as dist
+from torch.cuda import device_count as device_count
 from torch.multiprocessing.spawn import spawn
 
 from .buffers import Buffers
@@ -14,19 +14,16 @@ from .layers import Experts
 
 def verify(ranks: int) -> bool:
     """Runs a layer over so many GPUs, and says how it went. True where it agrees with torch."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     differences = torch.zeros(ranks).share_memory_()  # type: ignore[no-untyped-call]
-    spawn(_be, (ranks, port, differences), nprocs=ranks)  # type: ignore[no-untyped-call]
+    with tempfile.TemporaryDirectory() as folder:
+        spawn(_be, (ranks, f"file://{folder}/store", differences), nprocs=ranks)  # type: ignore[no-untyped-call]
     worst = float(differences.max())
     print(f"a layer over {ranks} × {torch.cuda.get_device_name(0)} differs from torch by {worst:.1e}")
     return worst < 2e-2
 
 
-def _be(rank: int, ranks: int, port: int, differences: torch.Tensor) -> None:
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=ranks)
+def _be(rank: int, ranks: int, store: str, differences: torch.Tensor) -> None:
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
     torch.cuda.set_device(rank)
     begun = time.perf_counter()
     hidden, inner = 256, 128

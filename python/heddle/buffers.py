@@ -49,9 +49,13 @@ class Buffers:
         alone = group is None and not dist.is_initialized()
         self.rank = 0 if alone else dist.get_rank(group)
         self.ranks = 1 if alone else dist.get_world_size(group)
+        if self.rank < 0:
+            raise ArgumentError("group", "one that this process is not in", "one that it is in")
         if type(wait_ms) is not int or not 1 <= wait_ms <= 4_000_000:
             raise ArgumentError("wait_ms", wait_ms, "an integer from 1 to 4000000")
         self.device = torch.device("cuda" if device is None else device)
+        if self.device.type not in ("cuda", "cpu"):
+            raise ArgumentError("device", self.device, "a CUDA device, or the CPU where GPUs are simulated")
         if self.device.type == "cuda" and self.device.index is None:
             self.device = torch.device("cuda", torch.cuda.current_device())
         self.shape = Shape(ranks=self.ranks, **{**_here(self.device), **options})
@@ -90,8 +94,17 @@ class Buffers:
         _alive.add(self)
         description = self._player.description
         self._proxy: Optional[Proxy] = None
-        if "wire" in description:
-            self._proxy = Proxy(description["wire"], self._player.wire, self.rank, all_gather, wait_ms)
+        #: The set for gradients of router weights.
+        self.gradients: Optional[Buffers] = None
+        try:
+            if "wire" in description:
+                self._proxy = Proxy(description["wire"], self._player.wire, self.rank, all_gather, wait_ms)
+            if beside is not None:
+                kept = {name: of for name, of in asdict(beside).items() if name != "ranks"}
+                self.gradients = Buffers(group, device=self.device, wait_ms=wait_ms, **kept)
+        except BaseException:
+            self.destroy()
+            raise
         self._weights: List[Dict[str, Any]] = description["weights"]
         self._arguments = len(description["arguments"])
         self._stages = {name: i for i, name in enumerate(description["stages"])}
@@ -112,11 +125,6 @@ class Buffers:
         }
         #: Bytes of this rank's memory by purpose. torch's allocator gives and counts all but windows, which other ranks map.
         self.memory: Dict[str, int] = {of["name"]: of["bytes"] for of in description["memory"]}
-        #: The set for gradients of router weights.
-        self.gradients: Optional[Buffers] = None
-        if beside is not None:
-            kept = {name: of for name, of in asdict(beside).items() if name != "ranks"}
-            self.gradients = Buffers(group, device=self.device, wait_ms=wait_ms, **kept)
         # Rows travel as bytes.
         for name, dtype in _rows(self.shape).items():
             self.received[f"payloads.{name}"] = self.received[f"payloads.{name}"].view(dtype)
@@ -184,6 +192,7 @@ class Buffers:
             self.gradients.destroy()
 
     def _require(self, option: str) -> None:
+        self._player._open()
         if not getattr(self.shape, option):
             raise ArgumentError(option, getattr(self.shape, option), "given when the Buffers are made")
 

@@ -32,7 +32,7 @@ class UnavailableError(HeddleError):
 
 
 class RankLostError(HeddleError):
-    """A wait for a rank gave up. Results mean nothing from that round on: all ranks make their Buffers anew, without it."""
+    """A wait for a rank gave up. Results mean nothing from that round on: the others mask the rank, or make their Buffers anew without it."""
 
     def __init__(self, message: str, rank: int, round: int) -> None:
         super().__init__("HEDDLE_RANK_LOST", message)

@@ -78,8 +78,9 @@ class ExpertParallel:
 
     def combine(self, out: Optional[torch.Tensor] = None) -> torch.Tensor:
         """Brings back, for every token of this rank, the sum of the rows that its experts left in `received['output']`: [tokens, hidden]."""
+        self.buffers._round.step("combine", self, "dispatched", "dispatched")
         out = self._out(out)
-        self.buffers._round.step("combine", self, "dispatched", "combined")
+        self.buffers._round.stage = "combined"
         self.buffers._run("combineSend", "combineRecv", self._values)
         self._held = ()
         return out
@@ -87,8 +88,9 @@ class ExpertParallel:
     def combine_send(self, out: Optional[torch.Tensor] = None) -> torch.Tensor:
         """The first half of `combine`. Returns `out`, which `combine_recv` fills."""
         self._require_split("combine_send")
+        self.buffers._round.step("combine_send", self, "dispatched", "dispatched")
         out = self._out(out)
-        self.buffers._round.step("combine_send", self, "dispatched", "combine sent")
+        self.buffers._round.stage = "combine sent"
         self.buffers._run("combineSend", "combineSend", self._values)
         self._held += (out,)
         return out
@@ -105,11 +107,11 @@ class ExpertParallel:
     def _dispatch(
         self, call: str, first: str, last: str, stage: str, brought: Tuple[torch.Tensor, torch.Tensor, torch.Tensor]
     ) -> Dict[str, torch.Tensor]:
-        self._bring(*brought)
         self.buffers._round.step(call, self, "combined", stage)
         try:
+            self._bring(*brought)
             self.buffers._run(first, last, self._values)
-        except HeddleError:
+        except BaseException:
             self.buffers._round.stage = "combined"
             raise
         self._held = brought
@@ -171,6 +173,8 @@ class SortedRows(ExpertParallel):
         """A copy of planned['rows.scales'], f32, column by column as DeepGEMM's kernels for Hopper read them: the same shape, with a stride of 1 from row
         to row, and columns that begin at multiples of 16 bytes.
         """
+        if self.buffers.shape.dispatch != "fp8":
+            raise ArgumentError("dispatch", self.buffers.shape.dispatch, "'fp8', whose rows have scales of f32")
         scales = self.buffers.planned["rows.scales"]
         rows = scales.shape[-2]
         columns = scales.new_empty(*scales.shape[:-2], scales.shape[-1], -(-rows // 4) * 4)
@@ -245,6 +249,7 @@ class Experts(ExpertParallel):
         out: Optional[torch.Tensor] = None,
     ) -> torch.Tensor:
         """As a call, into `out` where it is given."""
+        self.buffers._round.step("a layer", self, "combined", "combined")
         self._bring(x, topk_ids, topk_weights)
         if out is None:
             # Checked already, and made in half the time.
@@ -252,7 +257,6 @@ class Experts(ExpertParallel):
             self._values[_OUT] = out.data_ptr()
         else:
             self._out(out)
-        self.buffers._round.step("a layer", self, "combined", "combined")
         self.buffers._run("dispatchSend", "combineRecv", self._values)
         return out
 

@@ -4,21 +4,24 @@ An operation names its layer by a number, so that graphs hold no objects. Rows t
 round, and torch may keep what an operation returned.
 """
 
+import itertools
 import weakref
 from typing import Any, Optional, Tuple
 
 import torch
 
 from .errors import ArgumentError
-from .layers import ExpertParallel, Experts
+from .layers import ExpertParallel, Experts, SortedRows
 
+_numbers = itertools.count()
 _layers: "weakref.WeakValueDictionary[int, ExpertParallel]" = weakref.WeakValueDictionary()
 
 
 def handle(layer: ExpertParallel) -> int:
     """The number by which operations know a layer."""
-    _layers[id(layer)] = layer
-    return id(layer)
+    number = next(_numbers)
+    _layers[number] = layer
+    return number
 
 
 @torch.library.custom_op("heddle::layer", mutates_args=())
@@ -66,6 +69,9 @@ def _combine(rows: torch.Tensor, topk_ids: torch.Tensor, of: int) -> torch.Tenso
     """A round whose tokens bring nothing: the sums of rows over the same routes."""
     layer = _layers[of]
     shape, device = layer.buffers.shape, layer.buffers.device
+    slots = [shape.ranks, shape.max_tokens, shape.hidden]
+    if list(rows.shape) != slots:
+        raise ArgumentError("rows", list(rows.shape), f"{slots}, as dispatch gave them")
     x = torch.zeros(topk_ids.shape[0], shape.hidden, dtype=rows.dtype, device=device)
     received = layer.dispatch(x, topk_ids, torch.zeros(topk_ids.shape, dtype=torch.float32, device=device))
     received["output"].copy_(rows)
@@ -136,6 +142,9 @@ def dispatch(
 
     Slots without an expert of this rank are 0, and −1 where a route's expert is elsewhere. Gradients come back to `x` and `topk_weights`.
     """
+    if isinstance(layer, (Experts, SortedRows)) or layer.buffers.shape.dispatch != "same":
+        what = f"{type(layer).__name__}, of dispatch={layer.buffers.shape.dispatch!r}"
+        raise ArgumentError("layer", what, "an ExpertParallel whose Buffers carry rows as they are")
     if topk_weights.requires_grad and layer.buffers.gradients is None:
         raise ArgumentError("gradients", False, "True, for Buffers through which a router is trained")
     return torch.ops.heddle.dispatch(x, topk_ids, topk_weights, layer._handle)  # type: ignore[no-any-return]

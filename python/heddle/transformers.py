@@ -121,8 +121,8 @@ def use(
         raise ArgumentError("model", type(model).__name__, "a model with modules of experts")
     first = _as_heddle_takes(modules[0])
     in_fours = first["gate_up"].dtype == torch.uint8
-    if in_fours and gradients:
-        raise ArgumentError("gradients", gradients, "left out: experts in four bits are not trained")
+    if "gate_up_scales" in first and gradients:
+        raise ArgumentError("gradients", gradients, "left out: experts in fp8 or four bits are not trained")
     local, hidden, inner = first["gate_up"].shape[0], first["down"].shape[1], first["gate_up"].shape[1] // 2
     shape: Dict[str, Any] = dict(
         experts=local * dist.get_world_size(group),

@@ -112,6 +112,10 @@ with torch.no_grad():
             setattr(of, name, torch.nn.Parameter(small_ones, requires_grad=False))
             setattr(of, f"{name}_scale_inv", torch.nn.Parameter(scales, requires_grad=False))
     heddle.transformers.shard(fp8)
+    try:
+        heddle.transformers.use(fp8, max_tokens=64, gradients=True)
+    except heddle.ArgumentError as error:
+        assert error.argument == "gradients"
     heddle.transformers.use(fp8, max_tokens=64)
     found, expected = fp8(ids).logits, model(ids).logits
 print("fp8", "agrees" if torch.allclose(found, expected, atol=1e-4) else (found - expected).abs().max())

@@ -1,4 +1,4 @@
-"""Two ranks of two nodes, a process each, on a stub of the driver. First one has another network, and all ranks hear whose proxy did not start. Then this
+"""Two ranks of two nodes, a process each, on a stub of the driver. First one has another network, then no Node.js, and all ranks hear whose proxy did not start. Then this
 script packs a message as kernels do, and the ranks' proxies move it. Then a proxy dies, and all ranks hear whose.
 """
 
@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+import unittest.mock
 
 import torch
 import torch.distributed as dist
@@ -34,13 +35,14 @@ def lost(buffers):
 def be(rank, file):
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
     options = dict(experts=4, top_k=2, max_tokens=8, hidden=128, nodes=2, device=torch.device("cpu"))
-    said, network = [], os.environ["HEDDLE_PROVIDER"]
-    try:
-        os.environ["HEDDLE_PROVIDER"] = "nowhere" if rank == 1 else network
-        heddle.Buffers(**options)
-    except heddle.HeddleError as error:
-        said.append(f"{error.code}: {error}")
-    os.environ["HEDDLE_PROVIDER"] = network
+    said = []
+    for wrong in (dict(HEDDLE_PROVIDER="nowhere"), dict(HEDDLE_NODE="echo")):
+        with unittest.mock.patch.dict(os.environ, wrong if rank == 1 else {}):
+            try:
+                heddle.Buffers(**options)
+            except heddle.HeddleError as error:
+                said.append(f"{error.code}: {error}")
+    assert not heddle.buffers._alive
     buffers = heddle.Buffers(**options)
     described = buffers._player.description
     names = [of["name"] for of in described["memory"]]

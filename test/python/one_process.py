@@ -51,7 +51,7 @@ class Buffers:
 
     def __init__(self, group=None, *, gradients=False, dtype="f32", **options):
         self.rank, self.ranks, self.device = dist.get_rank(), dist.get_world_size(), torch.device("cpu")
-        self.shape = SimpleNamespace(ranks=self.ranks, dtype=dtype, **options)
+        self.shape = SimpleNamespace(ranks=self.ranks, dtype=dtype, dispatch="same", **options)
         each = self.shape.experts // self.ranks
         self.local_experts = range(self.rank * each, (self.rank + 1) * each)
         self.gradients = Buffers(**{**options, "hidden": -(-self.shape.top_k // 4) * 4}) if gradients else None

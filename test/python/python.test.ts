@@ -270,6 +270,10 @@ describe('the cache of shapes', needing('python3'), () => {
     expect((await compile({ HEDDLE_NODE: '/nowhere/node' })).said).toContain(
       'heddle: Node.js does not start',
     );
+    const bare =
+      'import sys; sys.modules["torch"] = None; from heddle.__main__ import main; main(["verify"])';
+    const { stderr } = spawnSync('python3', ['-c', bare], { env: env(), encoding: 'utf8' });
+    expect(stderr).toMatch(/^heddle: a layer runs on tensors of torch: .* Run `pip install torch`/);
     mkdirSync(inFolder('bare'));
     const real = 'import os, sys; print(os.path.realpath(sys.executable))';
     symlinkSync(execFileSync('python3', ['-c', real]).toString().trim(), inFolder('bare/python3'));
@@ -338,15 +342,20 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
       'HEDDLE_ARGUMENT: x is list; it must be a torch.Tensor',
       'HEDDLE_ARGUMENT: buffers is made without inner; it must be made with inner, for this layer',
       'HEDDLE_ARGUMENT: buffers is NoneType; it must be heddle.Buffers',
-      'HEDDLE_DISPOSED: this Buffers was disposed; create a new one',
-      'HEDDLE_DISPOSED: this Buffers was disposed; create a new one',
+      ...Array<string>(3).fill('HEDDLE_DISPOSED: this Buffers was disposed; create a new one'),
       'HEDDLE_ARGUMENT: wait_ms is 0; it must be an integer from 1 to 4000000',
+      'HEDDLE_ARGUMENT: group is one that this process is not in; it must be one that it is in',
+      'HEDDLE_ARGUMENT: device is meta; it must be a CUDA device, or the CPU where GPUs are simulated',
+      'HEDDLE_ARGUMENT: biases is True; it must be left out without inner',
       'HEDDLE_ARGUMENT: dtype is torch.bfloat16; it must be of type str',
       'HEDDLE_ARGUMENT: sort is masked; it must be left out with inner, whose experts find their rows themselves',
       'HEDDLE_ARGUMENT: dispatch is same; it must be fp8, which weights of e4m3 take',
       'HEDDLE_ARGUMENT: inner is 64; it must be left out with gradients',
       'HEDDLE_ARGUMENT: masks is False; it must be given when the Buffers are made',
       'HEDDLE_ARGUMENT: gradients is False; it must be True, for Buffers through which a router is trained',
+      'HEDDLE_ARGUMENT: rows is [8, 128]; it must be [1, 8, 128], as dispatch gave them',
+      "HEDDLE_ARGUMENT: dispatch is same; it must be 'fp8', whose rows have scales of f32",
+      "HEDDLE_ARGUMENT: layer is SortedRows, of dispatch='same'; it must be an ExpertParallel whose Buffers carry rows as they are",
       'HEDDLE_ARGUMENT: down is torch.bfloat16 [4, 64, 128] on cpu, with gaps; it must be torch.bfloat16 [4, 128, 64] on cpu, contiguous',
       'HEDDLE_ARGUMENT: down_bias is given; it must be left out, as the Buffers are made',
       'HEDDLE_ARGUMENT: buffers is made with inner; it must be made without inner, for this layer',
@@ -388,9 +397,10 @@ test(
     });
     const reason =
       'HEDDLE_PROXY: the proxy of rank 1 did not start: HEDDLE_PROVIDER is "nowhere"; it must be one of ';
-    expect(lines.map((line) => line.slice(0, reason.length))).toEqual(
-      ['a row of 8 came', 'a row of 7 came'].flatMap((row) => [reason, row, 'HEDDLE_RANK_LOST: rank 1']),
-    );
+    const noNode =
+      'HEDDLE_PROXY: the proxy of rank 1 did not start: Expecting value: line 1 column 1 (char 0)';
+    const said = (row: number) => [reason, noNode, `a row of ${row} came`, 'HEDDLE_RANK_LOST: rank 1'];
+    expect(lines.map((line) => line.slice(0, reason.length))).toEqual([...said(8), ...said(7)]);
   },
 );
 
