@@ -294,32 +294,17 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
 
   test('call the player in order, and refuse what is out of order or of another shape', async () => {
     const shapeOf = 'heddle.Shape(ranks=1, experts=4, top_k=2, max_tokens=8, hidden=128';
-    const keys = execFileSync(
-      'python3',
-      [
-        '-c',
-        `import heddle; print(${shapeOf}, split=True).key, ${shapeOf}).key, ${shapeOf}, inner=64).key, ${shapeOf}, sort='masked', alignment=16).key, ${shapeOf}, counts=True, masks=True, waits=True, places=6).key, ${shapeOf.replace('128', '256')}, sort='contiguous', capacity=18, dispatch='fp8').key)`,
-      ],
-      { env: env(), encoding: 'utf8' },
-    ).trim();
+    const program = `import heddle; print(${shapeOf}, split=True).key, ${shapeOf}).key, ${shapeOf}, inner=64).key, ${shapeOf}, sort='masked', alignment=16).key, ${shapeOf}, counts=True, masks=True, waits=True, places=6).key, ${shapeOf.replace('128', '256')}, sort='contiguous', capacity=18, dispatch='fp8').key)`;
+    const keys = execFileSync('python3', ['-c', program], { env: env(), encoding: 'utf8' }).trim();
     const [halves, rounds, layers, sorts, places, scaled] = keys.split(' ') as string[];
     const layer = { ranks: 1, tokens: 8, hidden: 128, experts: 4, topk: 2 };
+    const planned = { ...layer, weighting: 'plan' } as const;
     const split = await write(join(shapes, `${halves}.heddle`), layer, true);
     const trained = await write(join(shapes, `${rounds}.heddle`), layer);
     const experts = { inner: 64, weights: 'bf16', activation: 'swiglu', biases: false } as const;
-    const whole = await write(
-      join(shapes, `${layers}.heddle`),
-      { ...layer, weighting: 'plan' },
-      false,
-      experts,
-    );
+    const whole = await write(join(shapes, `${layers}.heddle`), planned, false, experts);
     const masked = { form: 'masked', alignment: 16, capacity: 16 } as const;
-    const sorted = await write(
-      join(shapes, `${sorts}.heddle`),
-      { ...layer, weighting: 'plan' },
-      false,
-      masked,
-    );
+    const sorted = await write(join(shapes, `${sorts}.heddle`), planned, false, masked);
     await write(
       join(shapes, `${scaled}.heddle`),
       { ...layer, hidden: 256, weighting: 'plan', format: 'fp8', rounded: 'yes' },
