@@ -19,7 +19,7 @@ export function requireAllRight(
   wanted = '',
 ): void {
   const all = casesAcross(ranks, ranks / ranksOfNode).map(({ name }) => name);
-  const names = all.filter((name) => name.includes(wanted));
+  const names = all.filter((name) => new RegExp(wanted).test(name));
   const done = Array.from({ length: ranks }, (): string[] => []);
   for (const line of out.trim().split('\n')) {
     const { rank, name } = JSON.parse(line) as { rank: number; name: string };

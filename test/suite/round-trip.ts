@@ -194,7 +194,7 @@ export function roundTripCases(
 
 /** Every feature once: those that each network must carry. */
 const features =
-  /^(bf16|payloads of many lengths|uneven and empty ranks|nobody brings a token|ids out of range|combine weighs|bf16 as e4m3|bf16 as mxfp8|groups, counts|no weights|push, rows in three parts|a graph, replayed)$/;
+  /^(bf16|payloads of many lengths|uneven and empty ranks|nobody brings a token|ids out of range|combine weighs|bf16 as e4m3|bf16 as mxfp8|groups, counts|no weights|push, rows in three parts|a graph(, replayed| of two rounds.*))$/;
 
 export const featureCases = (ranks: number, carrier: CarriedBy): RoundTripCase[] =>
   roundTripCases(ranks, { ...carrier, replays: 3 }).filter(({ name }) => features.test(name));

@@ -57,18 +57,10 @@ async function waitForRoom(over: Over, queue: number): Promise<void> {
   const { writes = 6000 } = over;
   const { a, b, source, remote } = await pair({ ...over, queue });
   const counter = a.counter();
-  const write = {
-    source,
-    sourceOffset: 0,
-    target: remote,
-    targetOffset: 0,
-    bytes: 64,
-    immediate: 9,
-    counter,
-  };
+  const write = { source, sourceOffset: 0, target: remote, targetOffset: 0, bytes: 64, counter };
   let most = 0;
   for (let i = 0; i < writes; i++) {
-    a.write(write);
+    a.write({ ...write, immediate: 9 });
     most = Math.max(most, a.underway);
   }
   until([a, b], () => counter.reached(writes) && b.immediate(9).landed === writes);
@@ -134,13 +126,8 @@ export const operations: Readonly<Record<string, (over: Over) => Promise<void>>>
     assert.ok(pages.every((page) => bytesOf(target)[page * 256 + 255] === 199 - page));
 
     a.scatter({
-      source,
-      group,
-      sourceOffsets: [256 * 10, 256 * 20],
-      targetOffsets: [60_000, 50_000],
-      bytes: [100, 0],
-      immediate: 2,
-      counter,
+      ...{ source, group, immediate: 2, counter },
+      ...{ sourceOffsets: [256 * 10, 256 * 20], targetOffsets: [60_000, 50_000], bytes: [100, 0] },
     });
     a.barrier({ group, immediate: 4, counter });
     until([a, b, c], () =>

@@ -31,6 +31,13 @@ export const launchersAt = (host: string): Record<string, (rank: number, port: n
     ...{ SLURM_PROCID: `${rank}`, SLURM_LOCALID: '0', SLURM_STEP_NUM_TASKS: '2', SLURM_STEP_NUM_NODES: '2' },
     ...{ SLURM_STEP_NODELIST: `${host},other`, SLURM_JOB_ID: `${process.pid}`, SLURM_STEP_ID: '0' },
   }),
+  'mpirun --map-by node': (rank, port) => ({
+    ...{ OMPI_COMM_WORLD_RANK: `${rank}`, OMPI_COMM_WORLD_SIZE: '2', OMPI_COMM_WORLD_LOCAL_RANK: '0' },
+    ...{ OMPI_COMM_WORLD_LOCAL_SIZE: '1', PMIX_NAMESPACE: 'job', HEDDLE_ADDRESS: `${host}:${port}` },
+  }),
+  'mpiexec, by PMI': (rank, port) => ({
+    ...{ PMI_RANK: `${rank}`, PMI_SIZE: '2', MPI_LOCALRANKID: '0', HEDDLE_ADDRESS: `${host}:${port}` },
+  }),
   'by hand': (rank, port) => ({
     ...{ HEDDLE_RANK: `${rank}`, HEDDLE_WORLD: '2', HEDDLE_ADDRESS: `${host}:${port}` },
   }),

@@ -1,5 +1,5 @@
 // A process of a world of several nodes, whose GPUs it simulates: runs cases of the common suite over the provider that it is
-// told, on a device (default lo), those whose names have what it is told, and prints for each of its ranks which were right.
+// told, on a device (default lo), those whose names match what it is told, and prints for each of its ranks which were right.
 import { setFlagsFromString } from 'node:v8';
 import type { ProviderName } from '../../../src/net/fabric/index.js';
 import { World } from '../../../src/net/world/index.js';
@@ -17,7 +17,7 @@ await World.join({ fabric: { provider, devices, wires } }, async (world) => {
   const { side, why } = await world.wires();
   console.log(JSON.stringify({ rank: world.rank, name: `${side}: ${why}` }));
   for (const { name, run } of casesAcross(world.ranks, world.topology.nodes)) {
-    if (!name.includes(wanted)) continue;
+    if (!new RegExp(wanted).test(name)) continue;
     await run(world);
     console.log(JSON.stringify({ rank: world.rank, name }));
   }
