@@ -2,6 +2,7 @@
  * The actors: threads, the agents that copy for threads, and streams (host copies and fills). Every access in the
  * shadow memory names an actor and the actor's epoch at that time.
  */
+import { getOrMake } from '../../../base/maps.js';
 import type { Scope } from '../../../lang/index.js';
 import {
   type BlockClock,
@@ -492,6 +493,8 @@ export class PastThreads {
   warp: number;
   /** What each knew of its block, or all of them. */
   readonly #knew: readonly BlockClock[];
+  /** Those of which more than the number was asked, by lane. */
+  readonly #asked = new Map<number, Actor>();
 
   constructor(readonly block: BlockState) {
     const { threads } = block;
@@ -504,14 +507,17 @@ export class PastThreads {
 
   at(index: number): Actor {
     const lane = index - this.warp;
-    const thread = new Actor(index, this.block, lane, null, nothing);
-    thread.own = this.#knew[lane] ?? this.#knew[0]!;
-    thread.retired = true;
-    return thread;
+    return getOrMake(this.#asked, lane, () => {
+      const thread = new Actor(index, this.block, lane, null, nothing);
+      thread.own = this.#knew[lane] ?? this.#knew[0]!;
+      thread.retired = true;
+      return thread;
+    });
   }
 
   moveTo(index: number): void {
     this.warp = index;
+    for (const [lane, thread] of this.#asked) thread.moveTo(index + lane);
   }
 }
 
