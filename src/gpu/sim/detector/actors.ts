@@ -493,7 +493,7 @@ export class PastThreads {
   warp: number;
   /** What each knew of its block, or all of them. */
   readonly #knew: readonly BlockClock[];
-  /** Those of which more than the number was asked, by lane. */
+  /** Threads of which more than the number was asked, by lane. */
   readonly #asked = new Map<number, Actor>();
 
   constructor(readonly block: BlockState) {
