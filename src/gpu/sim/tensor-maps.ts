@@ -52,7 +52,9 @@ export function replaceInMap(
   if (bytes === 8) buffer.i32[(place >>> 2) + 1] = high;
 }
 
-export function mapOf({ extents, strides, tile }: SimTensor, address: number): Uint8Array {
+type Form = Pick<SimTensor, 'extents' | 'strides' | 'tile'>;
+
+export function mapOf({ extents, strides, tile }: Form, address: number): Uint8Array {
   const bytes = new Uint8Array(tensorMapBytes);
   const view = new DataView(bytes.buffer);
   const put = (field: MapField, values: readonly number[]): void => {

@@ -678,11 +678,9 @@ export class Thread extends Task {
   /** The tensor whose map is at this address: a parameter, or in memory. */
   tensor(slot: number, low: number): SimTensor {
     const tensors = this.block.launch.args.at(-2) as ReadonlyMap<number, SimTensor>;
-    const found = slot === windows.param ? tensors.get(low) : undefined;
-    if (found === undefined && slot === windows.param)
-      throw new Error(`no parameter of ${this.block.launch.kernel} that is a tensor map lies there`);
     const addresses = this.block.launch.args.at(-1) as AddressSpace;
-    return found ?? tensorAt({ buffer: this.find(slot, low), offset: low }, addresses);
+    const told = slot === windows.param ? tensors.get(low) : undefined;
+    return told ?? tensorAt({ buffer: this.find(slot, low), offset: low }, addresses);
   }
 
   /** The block's shared memory, or that of another of its cluster which `mapa` has named. */

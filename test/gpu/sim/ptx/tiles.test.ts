@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { e4m3ToF32, f16ToF32, f32ToBf16 } from '../../../../src/gpu/index.js';
 import { formatFinding, SimMachine } from '../../../../src/gpu/sim/index.js';
+import { mapOf } from '../../../../src/gpu/sim/tensor-maps.js';
 import { tensorMap, tile } from '../../../../src/lang/index.js';
 import { ptx } from '../../../../src/lang/ptx/index.js';
 import { fileOf, run } from './harness.js';
@@ -44,8 +45,9 @@ END:
 }
 `;
 
-  async function move(text: string) {
-    const machine = SimMachine.create({ ranks: 1, mode: 'checked', seed: '3' });
+  /** `bytes`: parameters get their maps as drivers write them. */
+  async function move(text: string, how: { bytes?: (address: number) => Uint8Array; mode?: 'fast' } = {}) {
+    const machine = SimMachine.create({ ranks: 1, mode: how.mode ?? 'checked', seed: '3' });
     const device = machine.device(0);
     const stream = device.createStream();
     const [from, to] = [device.allocate(240, 'from'), device.allocateWindow(240, 'to')];
@@ -58,7 +60,8 @@ END:
     });
     const launcher = (await device.load(kernel)).launcher({ grid: 1, block: 64, rank: 0 });
     for (const [name, { address }] of Object.entries({ from, to }))
-      launcher.setTensor(name, { address, extents: [5, 12] });
+      if (how.bytes) launcher.setBytes(name, how.bytes(address));
+      else launcher.setTensor(name, { address, extents: [5, 12] });
     launcher.launch(stream);
     const moved = new Uint32Array((await stream.copyOut(to.address, 240)).slice().buffer);
     return { moved, numbers, findings: machine.findings };
@@ -70,6 +73,18 @@ END:
     const expected = numbers.map((number, i) => (i >= 24 && i % 12 >= 4 ? number : 0));
     expected[28]! += 1;
     expect(moved).toEqual(expected);
+  });
+
+  test('go by a map in the bytes of a parameter, too', async () => {
+    const form = { extents: [5, 12], strides: [48], tile: tile('u32', [8, 8], { swizzle: 0 }) };
+    const { moved } = await move(kernel);
+    const again = await move(kernel, { bytes: (address) => mapOf(form, address) });
+    expect(again).toMatchObject({ moved, findings: [] });
+  });
+
+  test('fail by a map that is none, also where other threads then wait for ever', async () => {
+    const none = move(kernel, { bytes: () => new Uint8Array(128), mode: 'fast' });
+    await expect(none).rejects.toThrow('is of address 0x0, where no memory is');
   });
 
   test('need a proxy fence behind stores of threads', async () => {
