@@ -14,7 +14,7 @@ import {
 import type { Bits, Layer, Source } from '../../../src/moe/layer/index.js';
 import { World } from '../../../src/net/world/index.js';
 import type { PlannedWeights } from '../../../src/tools/export/rounds.js';
-import { makePackedMlp, stacked, type WeightsPart } from '../../../src/verify/trials/index.js';
+import { makeMlp, makePackedMlp, stacked, type WeightsPart } from '../../../src/verify/trials/index.js';
 
 /** As examples/export/engine.cpp reads them. */
 export function writeInputs(
@@ -30,14 +30,14 @@ export function writeInputs(
   }
 }
 
-/** The weights of MXFP4 of a rank's experts. */
-export function packedExperts(weights: readonly PlannedWeights[], rank: number): Map<PlannedWeights, Bits> {
-  const [experts, hidden, half] = weights.find(({ name }) => name === 'down')!.shape as [
-    number,
-    number,
-    number,
-  ];
-  const made = Array.from({ length: experts }, (_, e) => makePackedMlp(hidden, 2 * half, 16 * rank + e));
+/** The weights of a rank's experts: MXFP4 where they have scales, or bf16. */
+export function expertsOf(weights: readonly PlannedWeights[], rank: number): Map<PlannedWeights, Bits> {
+  const down = weights.find(({ name }) => name === 'down')!.shape;
+  const [experts, hidden, columns] = down as [number, number, number];
+  const make = weights.some(({ name }) => name === 'downScales')
+    ? (seed: number) => makePackedMlp(hidden, 2 * columns, seed)
+    : (seed: number) => makeMlp(hidden, columns, seed);
+  const made = Array.from({ length: experts }, (_, e) => make(16 * rank + e));
   return new Map(weights.map((of) => [of, stacked(made, of.name as WeightsPart)]));
 }
 

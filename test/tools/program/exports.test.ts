@@ -10,7 +10,7 @@ import { makeSources } from '../../../src/verify/testing/index.js';
 import { hostCompiler, needing } from '../../needs.js';
 import { temporaryFolder } from '../../temporary.js';
 import { root, transpiled } from '../../tree.js';
-import { heddleRounds, packedExperts, writeInputs } from '../export/rounds.js';
+import { expertsOf, heddleRounds, writeInputs } from '../export/rounds.js';
 
 describe('an exported host on simulated GPUs', needing('nvcc', 'cc', 'c++'), () => {
   const folder = temporaryFolder();
@@ -46,7 +46,7 @@ describe('an exported host on simulated GPUs', needing('nvcc', 'cc', 'c++'), () 
     );
     mkdirSync(data);
     writeInputs(data, layer, rounds);
-    const experts = weights && ((rank: number) => packedExperts(weights, rank));
+    const experts = weights && ((rank: number) => expertsOf(weights, rank));
     for (let rank = 0; rank < layer.ranks; rank++)
       for (const [{ name }, bits] of experts?.(rank) ?? [])
         writeFileSync(join(data, `${name}-${rank}`), bytesOf(bits));
@@ -88,6 +88,7 @@ describe('an exported host on simulated GPUs', needing('nvcc', 'cc', 'c++'), () 
 
   test.each([
     ['that give back what they get', {}, '', []],
+    ['of bf16', { inner: 64 }, ',weighting=plan', ['--experts', '64']],
     [
       'of MXFP4',
       { inner: 64, weights: 'mxfp4' },
