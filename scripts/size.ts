@@ -37,7 +37,7 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 85_990 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_755 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_765 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 30_050 },
