@@ -14,7 +14,7 @@ interface Part {
 const ceilings = {
   base: 1_100,
   lang: 11_350,
-  gpu: 21_690,
+  gpu: 21_695,
   net: 11_265,
   moe: 19_990,
   verify: 7_470,
@@ -35,8 +35,8 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 85_990 },
-  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_930 },
+  { name: 'src', files: sources('src'), ceiling: 85_995 },
+  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_960 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_765 },
 ];
 const pages: Part = {

@@ -19,11 +19,31 @@ if TYPE_CHECKING:
     from .layers import ExpertParallel, Experts, SortedRows
     from .ops import combine, dispatch
 
-__all__ = ["ArgumentError", "Buffers", "DisposedError", "ExpertParallel", "Experts", "HeddleError", "RankLostError", "Shape", "SortedRows"]
-__all__ += ["UnavailableError", "Window", "check", "combine", "dispatch"]
+__all__ = [
+    "ArgumentError",
+    "Buffers",
+    "DisposedError",
+    "ExpertParallel",
+    "Experts",
+    "HeddleError",
+    "RankLostError",
+    "Shape",
+    "SortedRows",
+    "UnavailableError",
+    "Window",
+    "check",
+    "combine",
+    "dispatch",
+]
 
-_layers = dict.fromkeys(["ExpertParallel", "Experts", "SortedRows"], ".layers")
-_with_torch = {"Buffers": ".buffers", "combine": ".ops", "dispatch": ".ops", **_layers}
+_with_torch = {
+    "Buffers": ".buffers",
+    "ExpertParallel": ".layers",
+    "Experts": ".layers",
+    "SortedRows": ".layers",
+    "combine": ".ops",
+    "dispatch": ".ops",
+}
 
 
 def __getattr__(name: str) -> Any:

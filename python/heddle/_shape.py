@@ -13,6 +13,10 @@ from .errors import ArgumentError
 VERSION = "0"
 
 
+#: Options that have an effect beside another alone.
+_belongs_to = {"weights": "inner", "activation": "inner", "biases": "inner", "alignment": "sort", "capacity": "sort"}
+
+
 @dataclass(frozen=True)
 class Shape:
     """All that the kernels of a layer depend on. The same on all ranks."""
@@ -75,7 +79,7 @@ class Shape:
             if type(value) not in kinds:
                 names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
                 raise ArgumentError(field.name, repr(value), f"of type {names}")
-            of = {"weights": "inner", "activation": "inner", "biases": "inner", "alignment": "sort", "capacity": "sort"}.get(field.name)
+            of = _belongs_to.get(field.name)
             if of is not None and getattr(self, of) is None and value != field.default:
                 raise ArgumentError(field.name, value, f"left out without {of}")
         if self.inner is not None and self.sort is not None:

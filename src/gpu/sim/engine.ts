@@ -524,7 +524,8 @@ export class Engine implements MachineServices {
       return;
     }
     this.#reportWaits(this.#waits.reports());
-    // After a rank's death others may well wait for it in vain, one wait after the other; so they may without a check, in hours of rounds.
+    // After a rank's death others may well wait for it in vain, one wait after the other. Without a check a machine may run for hours, in which
+    // waits add up: then it ends only behind a kernel that failed.
     const ends = this.mode === 'checked' || this.#failure !== null;
     if (ends && !this.killed.includes(true) && this.spins.ranOut()) {
       this.#giveUp('loops wait again and again for what never comes, and have no limit');

@@ -57,6 +57,7 @@ export class LaunchState {
   /** The writes that its threads awaited before their releaseNext: the launch after it starts behind that. */
   readonly released = new Set<Clock>();
   origin: Origin | null = null;
+  #over: Clock | null = null;
   #awaited: Clock = nothing;
   #awaitedReliances: Reliances | null = null;
 
@@ -72,9 +73,11 @@ export class LaunchState {
 
   /** The knowledge and deeds of all its blocks, which have ended: cheaper together than one by one. */
   get over(): Clock {
-    this.done.sort((a, b) => a.sequence - b.sequence);
-    this.end = this.end.withBlocks(this.done, wholeBlock);
-    return this.end;
+    this.#over ??= this.end.withBlocks(
+      this.done.sort((a, b) => a.sequence - b.sequence),
+      wholeBlock,
+    );
+    return this.#over;
   }
 
   /** The knowledge that a thread gets from awaitPrevious: the end of a launch is in order for asynchronous operations too. */
@@ -485,15 +488,15 @@ export class Actor {
   }
 }
 
-/** The threads of a block that is over: of thousands of such blocks the memory of accesses names each thread, and nobody else does. */
+/** The threads of a block that has ended. Records of accesses name them by number; one that is asked after gets an actor again. */
 export class PastThreads {
   readonly isOver = true;
   readonly count: number;
   /** The index of the first. */
   warp: number;
-  /** What each knew of its block, or all of them. */
+  /** What each thread knew of its block: one item where all knew the same. */
   readonly #knew: readonly BlockClock[];
-  /** Threads of which more than the number was asked, by lane. */
+  /** Actors of threads that were asked after, by lane. */
   readonly #asked = new Map<number, Actor>();
 
   constructor(readonly block: BlockState) {
