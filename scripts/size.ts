@@ -17,9 +17,9 @@ const ceilings = {
   gpu: 21_695,
   net: 11_265,
   moe: 19_990,
-  verify: 7_470,
+  verify: 7_510,
   tools: 10_100,
-  cli: 2_950,
+  cli: 2_955,
 };
 
 const filesOf = (folder: string, ending: string, recursive = true): readonly string[] =>
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 85_995 },
+  { name: 'src', files: sources('src'), ceiling: 86_040 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_960 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_765 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_790 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 30_050 },

@@ -165,7 +165,9 @@ export const register = (command: Command) =>
     process.once('exit', endedEarly);
     try {
       const subjects =
-        program === null ? await subjectsOf(own, options) : [await programOf(program, named, options)];
+        program === null
+          ? await subjectsOf(own, options, kernels)
+          : [await programOf(program, named, options)];
       if (options.list === true) {
         process.stdout.write(listSubjects(subjects, kernels, options.json === true));
         return;
@@ -225,7 +227,8 @@ async function programOf(
 /** The subjects to check: Heddle's own, or those that a file exports. */
 async function subjectsOf(
   own: string | null,
-  { ptx, host, gpus }: Options,
+  { ptx, host, gpus, replay, baseline, list }: Options,
+  kernels: readonly string[],
 ): Promise<readonly CheckSubject[]> {
   if (gpus !== undefined) throw new ArgumentError('--gpus', gpus, 'given with a program: -- ./program');
   if (own !== null) {
@@ -236,7 +239,9 @@ async function subjectsOf(
   if (ptx === undefined && host === undefined) return checkSubjects;
   if (ptx === undefined)
     throw new ArgumentError('--host', host, 'given with --ptx, the file whose kernels it launches');
-  return [await ptxSubject(ptx, host!)];
+  // What names something of a host was not meant for one that is still to be written.
+  const isNew = kernels.length === 0 && [replay, baseline, list].every((option) => option === undefined);
+  return [await ptxSubject(ptx, host!, isNew)];
 }
 
 function listPtx({ entries, seconds }: PtxContents, json: boolean): string {

@@ -12,6 +12,7 @@ import {
   type KernelModule,
   type Mend,
 } from '../../gpu/sim/index.js';
+import { demangled } from '../../lang/ptx/index.js';
 import { mended, sayMend, type Trial, trialsOf } from './mends.js';
 import { runOnce, scheduleOf } from './run.js';
 import type { CheckConfiguration } from './subject.js';
@@ -48,7 +49,9 @@ export function formatCause({ findings, rules, mend, tried }: Cause): string {
   const proof = `in ${tried} schedules`;
   return [
     `${rules.length > 0 ? 'By the letter: ' : ''}${formatFinding(first!)}`,
-    ...(more.length === 0 ? [] : [`  explains ${more.length} more:`]),
+    ...(more.length === 0
+      ? []
+      : [isOfLaunch(first!) ? `  ${more.length} more may come of it:` : `  explains ${more.length} more:`]),
     ...[...new Set(more.map(shortOf))].map((line) => `    ${line}`),
     ...rules.map((rule) => `  GPUs order it (${rule}): ${reasons[rule]}.`),
     ...(rules.length === 0 ? [] : [`  tried: with --assume ${rules.join(',')} ${count}, ${proof}`]),
@@ -75,11 +78,13 @@ export async function causesOf(
   assume: readonly Assumption[],
 ): Promise<readonly Cause[]> {
   const causes: Cause[] = [];
+  const launches = found.filter(isOfLaunch);
   for (const name of new Set(found.map(({ configuration }) => configuration))) {
     const configuration = configurations.find((one) => one.name === name)!;
     const findings = found.filter((finding) => finding.configuration === name);
     const tries = [...new Set([...findings.map(({ seed }) => seed), ...seeds])].slice(0, mostSeeds);
-    causes.push(...(await new Trials(configuration, tries, assume).causes(findings)));
+    const trials = new Trials({ configuration, seeds: tries, assumed: assume, launches });
+    causes.push(...(await trials.causes(findings)));
   }
   const joined = new Map<string, Cause>();
   for (const [i, cause] of causes.entries()) {
@@ -92,23 +97,55 @@ export async function causesOf(
     };
     joined.set(key, together ?? cause);
   }
-  // What looks like a wrong launch explains much else.
   const weight = ({ rules, findings: [first] }: Cause): number =>
-    (rules.length > 0 ? 2 : 0) +
-    (first!.kind === 'race' && first!.hint.includes('is the launch right') ? 0 : 1);
-  return [...joined.values()].sort((a, b) => weight(a) - weight(b));
+    rules.length > 0 ? 2 : isOfLaunch(first!) ? 0 : 1;
+  return behindLaunches([...joined.values()].sort((a, b) => weight(a) - weight(b)));
+}
+
+/** Threads or blocks that write the same bytes by one statement. */
+const isOfLaunch = (finding: Finding): boolean =>
+  finding.kind === 'race' && finding.hint.includes('is the launch right');
+
+/** What looks like a wrong launch explains much else: all of its kernel that nothing mends stands behind it. */
+function behindLaunches(causes: readonly Cause[]): readonly Cause[] {
+  const all: Cause[] = [];
+  for (const cause of causes) {
+    const isOpen = cause.mend === null && cause.rules.length === 0;
+    const behind = ({ findings: [first] }: Cause): boolean =>
+      isOfLaunch(first!) && cause.findings.some((one) => isBehind(one, first!));
+    const at = isOpen ? all.findIndex(behind) : -1;
+    if (at < 0) all.push(cause);
+    else all[at] = { ...all[at]!, findings: [...all[at]!.findings, ...cause.findings] };
+  }
+  return all;
+}
+
+/** Whether a launch that looks wrong may explain a finding: of the same kernel, whatever its template has, or of none. */
+function isBehind(finding: Finding, launch: Finding): boolean {
+  const kernels = kernelsOf(finding);
+  return kernels.length === 0 || kernels.includes(kernelsOf(launch)[0]!);
+}
+
+function kernelsOf(finding: Finding): readonly string[] {
+  const race = finding.kind === 'race' ? [finding.first, finding.second] : [];
+  const others = 'access' in finding ? [finding.access] : 'waiting' in finding ? finding.waiting : race;
+  return others.map(({ kernel }) => demangled(kernel).name.replace(/<.*/, ''));
+}
+
+interface TrialsOf {
+  readonly configuration: CheckConfiguration;
+  readonly seeds: readonly string[];
+  readonly assumed: readonly Assumption[];
+  /** Findings of launches that look wrong. */
+  readonly launches: readonly Finding[];
 }
 
 class Trials {
-  readonly #configuration: CheckConfiguration;
-  readonly #seeds: readonly string[];
-  readonly #assumed: readonly Assumption[];
+  readonly #of: TrialsOf;
   #steps = 0;
 
-  constructor(configuration: CheckConfiguration, seeds: readonly string[], assumed: readonly Assumption[]) {
-    this.#configuration = configuration;
-    this.#seeds = seeds;
-    this.#assumed = assumed;
+  constructor(of: TrialsOf) {
+    this.#of = of;
   }
 
   async causes(findings: readonly Finding[]): Promise<readonly Cause[]> {
@@ -120,14 +157,14 @@ class Trials {
     ): void => {
       const gone = left.filter((finding) => !comesBack.has(findingKey(finding)));
       if (gone.length === 0) return;
-      causes.push({ ...cause, findings: gone, tried: this.#seeds.length });
+      causes.push({ ...cause, findings: gone, tried: this.#of.seeds.length });
       left = left.filter((finding) => !gone.includes(finding));
     };
-    const open = assumptions.filter((rule) => !this.#assumed.includes(rule));
-    const withAll = open.length === 0 ? null : await this.#run([...this.#assumed, ...open], []);
+    const open = assumptions.filter((rule) => !this.#of.assumed.includes(rule));
+    const withAll = open.length === 0 ? null : await this.#run([...this.#of.assumed, ...open], []);
     if (withAll !== null && left.some((finding) => !withAll.has(findingKey(finding)))) {
       for (const rule of open)
-        explain({ rules: [rule], mend: null }, await this.#run([...this.#assumed, rule], []));
+        explain({ rules: [rule], mend: null }, await this.#run([...this.#of.assumed, rule], []));
       explain({ rules: open, mend: null }, withAll);
     }
     // A change that mends all goes first. Two changes mend nothing that one does.
@@ -138,7 +175,7 @@ class Trials {
     ] as const) {
       const tried = new Set<string>();
       for (const finding of left)
-        for (const mend of mendsOf(finding)) {
+        for (const mend of this.#mendsOf(finding, mendsAll)) {
           const key = JSON.stringify(mend);
           if (!left.includes(finding) || tried.has(key)) continue;
           tried.add(key);
@@ -153,6 +190,12 @@ class Trials {
       ...causes,
       ...[...others.values()].map((alike): Cause => ({ findings: alike, rules: [], mend: null, tried: 0 })),
     ];
+  }
+
+  /** Where a launch looks wrong, waits for others mend this and that: only one that mends all is worth a word. */
+  #mendsOf(finding: Finding, mendsAll: boolean): readonly Mend[] {
+    const isWrong = !mendsAll && this.#of.launches.some((launch) => isBehind(finding, launch));
+    return mendsOf(finding).filter(({ kind }) => kind !== 'quiet' || !isWrong);
   }
 
   /**
@@ -190,7 +233,7 @@ class Trials {
           explain(together.map((one, i) => sayMend(one.mend, wheres[i]!)).join(' and '), back);
           return;
         }
-        const other = (stays ? mendsOf(stays) : []).find((one) =>
+        const other = (stays ? this.#mendsOf(stays, mendsAll) : []).find((one) =>
           together.every((has) => JSON.stringify(has.mend) !== JSON.stringify(one)),
         );
         if (isWorse(back) || trial.up > 0 || other === undefined || together.length === most) break;
@@ -218,8 +261,8 @@ class Trials {
     };
     const substitute = (module: KernelModule) => getOrMake(made, module, () => change(module));
     const found = new Map<string, Finding>();
-    for (const seed of this.#seeds) {
-      const { findings, machine } = await runOnce(this.#configuration, {
+    for (const seed of this.#of.seeds) {
+      const { findings, machine } = await runOnce(this.#of.configuration, {
         ...{ seed, schedule: scheduleOf(seed), assume, substitute, hostLines: true, stepLimit: 2_000_000 },
       });
       this.#steps += machine.statistics.steps;

@@ -178,14 +178,12 @@ function configurationOf(kernels: readonly Kernel[], source: Source, structs: Ma
   }
   function ofFields(type: string, fields: readonly Declared[]): string {
     const name = withoutScope(type);
-    structs.set(
-      name,
-      `const ${name} = struct(${JSON.stringify(structOf(fields))
-        .replaceAll('"', "'")
-        .replaceAll(/'(\w+)':/g, ' $1: ')
-        .replaceAll(/,(?=\d)/g, ', ')
-        .replace('}', ' }')});`,
+    const types = fields.map((one) =>
+      one.count === null
+        ? `${one.name}: '${fieldType(one)}'`
+        : `${one.name}: ['${fieldType(one)}', ${one.count}]`,
     );
+    structs.set(name, `const ${name} = struct({ ${types.join(', ')} });`);
     return `${name}.of({ ${fields.map((field) => `${field.name}: ${value(field)}`).join(', ')} })`;
   }
   const launches = kernels.flatMap(({ name, entry, params }, i) => {
@@ -232,12 +230,10 @@ function configurationOf(kernels: readonly Kernel[], source: Source, structs: Ma
   ];
 }
 
+const fieldType = (one: Declared): ElementType => (isPointer(one) ? 'pointer' : elementOf(one.type));
 const structOf = (fields: readonly Declared[]): Fields =>
   Object.fromEntries(
-    fields.map((one) => {
-      const type = isPointer(one) ? 'pointer' : elementOf(one.type);
-      return [one.name, one.count === null ? type : [type, one.count]];
-    }),
+    fields.map((one) => [one.name, one.count === null ? fieldType(one) : [fieldType(one), one.count]]),
   );
 
 /** The text of the files that a module names, and of what they include from beside them. */

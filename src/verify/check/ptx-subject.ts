@@ -12,9 +12,10 @@ import { type CheckConfiguration, type CheckSubject, requireConfiguration } from
 /** The default export of a host's module: the ways to run the kernels. */
 export type PtxHost = (kernels: PtxProgram) => readonly CheckConfiguration[];
 
-export async function ptxSubject(ptxFile: string, hostFile: string): Promise<CheckSubject> {
+/** `first`: where there is no host, one is written to begin with. */
+export async function ptxSubject(ptxFile: string, hostFile: string, first = false): Promise<CheckSubject> {
   const program = programOf(ptxFile);
-  if (!existsSync(hostFile) && hostFile.endsWith('.ts')) {
+  if (first && !existsSync(hostFile) && hostFile.endsWith('.ts')) {
     writeOutput(
       hostFile,
       firstHost(program, (name) => entryOf(program, name).parameters),
@@ -22,7 +23,7 @@ export async function ptxSubject(ptxFile: string, hostFile: string): Promise<Che
     throw new ArgumentError(
       'host',
       hostFile,
-      'a module that launches the kernels. There was none, so now one is there to begin with: look at its guesses, then say the same again',
+      'a module that launches the kernels. There was none, so one has been written there to begin with: look at its guesses, then say the same again. If the name is a slip, delete the file',
     );
   }
   const host = await importHost(hostFile);

@@ -98,6 +98,20 @@ describe('causes of findings in PTX', needing('nvcc'), () => {
     ]);
   });
 
+  test.each([
+    ['early', 4],
+    ['reused', 3],
+  ])(
+    'in %s, launched in a wrong shape, all else stands behind the finding that says so',
+    async (name, more) => {
+      const [cause, ...others] = await causesOf(subjectOf(name, 4, null));
+      expect(others).toEqual([]);
+      expect(formatCause(cause!)).toMatch(
+        new RegExp(`is the launch right, .*\n.*\n  ${more} more may come of it:\n    \\w+: causes\\.cu:`),
+      );
+    },
+  );
+
   test('a misuse explains the waits behind it', async () => {
     const [cause, ...others] = await causesOf(subjectOf('overfull', 1, null));
     expect([cause!.findings.map(({ kind }) => kind), others]).toEqual([['misuse', 'stuck-wait'], []]);

@@ -1,8 +1,10 @@
 /** The host that the check writes where there is none: the mistakes of kernels in common shapes are found by it as it is. */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from 'vitest';
-import { type CheckSubject, check, ptxSubject } from '../../../src/verify/check/index.js';
+import { heddle } from '../../../src/cli/program.js';
+import { check, ptxSubject } from '../../../src/verify/check/index.js';
+import { err, hear } from '../../cli/said.js';
 import { lineMarked, nvccPtx } from '../../gpu/sim/ptx/nvcc.js';
 import { needing } from '../../needs.js';
 import { temporaryFolder } from '../../temporary.js';
@@ -10,18 +12,27 @@ import { root, transpiledUrl } from '../../tree.js';
 
 const source = join(root, 'test/verify/check/first-host.cu');
 
+hear();
+
 describe('the first host', needing('nvcc'), () => {
   const folder = temporaryFolder();
-  let subject: CheckSubject;
-  beforeAll(async () => {
-    const [file, host] = [nvccPtx(source, join(folder, 'first.ptx')), join(folder, 'host.ts')];
-    await expect(ptxSubject(file, host)).rejects.toThrow('look at its guesses, then say the same again');
-    const text = readFileSync(host, 'utf8');
-    writeFileSync(host, text.replace('heddle/check', transpiledUrl('src/verify/check/index.ts').href));
-    subject = await ptxSubject(file, host);
-  });
+  const [ptx, host] = [join(folder, 'first.ptx'), join(folder, 'host.ts')];
+  beforeAll(() => void nvccPtx(source, ptx));
+
+  test.each([['ring'], ['--replay', 'ring/random-1'], ['--baseline', 'known.json'], ['--list']])(
+    'is not written beside %s, which an existing host has',
+    async (...other) => {
+      expect(await heddle(['check', '--ptx', ptx, '--host', host, ...other])).toBeGreaterThan(0);
+      expect([existsSync(host), err]).toEqual([false, expect.stringContaining('cannot be read')]);
+    },
+  );
 
   test('finds what is missing in each kernel, with a mend that was tried', async () => {
+    expect(await heddle(['check', '--ptx', ptx, '--host', host])).toBe(2);
+    expect(err).toContain('look at its guesses, then say the same again. If the name is a slip');
+    const text = readFileSync(host, 'utf8');
+    writeFileSync(host, text.replace('heddle/check', transpiledUrl('src/verify/check/index.ts').href));
+    const subject = await ptxSubject(ptx, host);
     const { causes } = await check([subject], { seeds: 20 });
     const at = (mark: string): string => `first-host.cu:${lineMarked(source, mark)}`;
     expect(causes.map(({ mend }) => mend)).toEqual([
