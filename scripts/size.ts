@@ -14,7 +14,7 @@ interface Part {
 const ceilings = {
   base: 1_100,
   lang: 11_350,
-  gpu: 21_695,
+  gpu: 21_790,
   net: 11_265,
   moe: 19_990,
   verify: 7_510,
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 86_040 },
+  { name: 'src', files: sources('src'), ceiling: 86_138 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 1_960 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_790 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_806 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 30_050 },

@@ -3,8 +3,8 @@
  *
  * Nearly all bytes are moved by whole, aligned accesses of 16 bytes and more, ordered with one another: one record of a last write
  * and a last read stands for as many. A page whose accesses are smaller is divided into finer records. A record
- * becomes a `Cell` where one write and one read do not say enough: readers that are not ordered among themselves,
- * atomics, races.
+ * becomes a `Cell` where one write and two reads do not say enough: more readers that are not ordered among themselves,
+ * atomics, races. Where neighbouring threads have accessed neighbouring places, the first record of a page stands for all.
  *
  * Lanes of a warp that read the same in the same epoch are one reader: nothing tells them apart but their numbers.
  *
@@ -81,32 +81,51 @@ const fewReads = 4;
 const pageBits = 10;
 const pageBytes = 1 << pageBits;
 
-// A record's words: writer (actor index + 1, 0: none), its epoch, its access; reader likewise, but by warp; 1 if there is
-// a Cell; the reader's lanes.
-const stride = 8;
+// A record's words: writer (actor index + 1, 0: none), its epoch, its access; two readers likewise, but by warp, each
+// with its lanes; 1 if there is a Cell.
+const stride = 12;
 const reader = 3;
-const hasCell = 6;
-const readerLanes = 7;
+const reader2 = 7;
+const readers = [reader, reader2];
+const lanesOf = 3;
+const readerWords = reader2 - reader;
+const hasCell = 11;
+/** Pages of a buffer that are divided, before it is looked whose records are alike. */
+const fewPages = 256;
+const expected = new Int32Array(stride);
 
 class Page {
   /** Records cover 1 << shift bytes. */
   shift = pageBits;
   words = new Int32Array(stride);
   cells: Cell[] | null = null;
+  /** The first record stands for all, and these of its words, a bit each, grow by one actor from record to record; 0: all are there. */
+  row = 0;
 
-  /** Divides the records so that [from, to) begins and ends between two. */
-  fit(from: number, to: number): void {
+  get records(): number {
+    return pageBytes >> this.shift;
+  }
+
+  /** Divides the records so that [from, to) begins and ends between two. True if there are more than before. */
+  fit(from: number, to: number): boolean {
+    const { row } = this;
+    if (row !== 0) {
+      const words = new Int32Array(stride * this.records);
+      for (let i = 0; i < this.records; i++) this.#ofRow(row, i, words, i * stride);
+      this.words = words;
+      this.row = 0;
+    }
     let shift = this.shift;
     while (((from | to) & ((1 << shift) - 1)) !== 0) shift--;
-    if (shift === this.shift) return;
+    if (shift === this.shift) return row !== 0;
     const parts = 1 << (this.shift - shift);
     const old = this.words;
     const words = new Int32Array(old.length * parts);
     const cells: Cell[] = [];
-    for (let i = 0; i < pageBytes >> this.shift; i++) {
+    for (let i = 0; i < this.records; i++) {
       const at = i * stride;
       // Most of a page is, when it is first divided.
-      const isEmpty = old[at] === 0 && old[at + reader] === 0 && old[at + hasCell] === 0;
+      const isEmpty = [0, ...readers, hasCell].every((word) => old[at + word] === 0);
       if (isEmpty) continue;
       for (let part = i * parts; part < (i + 1) * parts; part++) {
         for (let word = 0; word < stride; word++) words[part * stride + word] = old[at + word]!;
@@ -116,12 +135,52 @@ class Page {
     this.shift = shift;
     this.words = words;
     if (this.cells !== null) this.cells = cells;
+    return true;
+  }
+
+  /** Writes the i-th record of a row there. */
+  #ofRow(row: number, i: number, to: Int32Array, at: number): void {
+    const { words } = this;
+    for (let word = 0; word < stride; word++) to[at + word] = words[word]!;
+    if ((row & 1) !== 0) to[at]! += i;
+    for (let slot = reader; slot < hasCell; slot += readerWords) {
+      if ((row & (1 << slot)) === 0) continue;
+      const lane = lowest(words[slot + lanesOf]!) + i;
+      to[at + slot]! += lane & ~31;
+      to[at + slot + lanesOf] = 1 << lane;
+    }
+  }
+
+  /** Keeps the first record alone where all others follow from it. True if they do not. */
+  isUneven(): boolean {
+    const { words } = this;
+    if (words.length === stride) return false;
+    if (words[hasCell] === 1) return true;
+    let row = words[0] === words[stride] ? 0 : 1;
+    for (const at of readers) if (words[at + lanesOf] !== words[stride + at + lanesOf]) row |= 1 << at;
+    for (let i = 0; i < this.records; i++) {
+      this.#ofRow(row, i, expected, 0);
+      for (let word = 0; word < stride; word++) if (words[i * stride + word] !== expected[word]) return true;
+    }
+    if (row === 0) this.shift = pageBits;
+    this.row = row;
+    this.words = words.slice(0, stride);
+    this.cells = null;
+    return false;
   }
 
   renumber(of: (index: number) => number): void {
-    const { words } = this;
+    const { words, row } = this;
+    // All of a row are asked for: so they stay neighbours.
+    for (let i = 1; row !== 0 && i < this.records; i++) {
+      this.#ofRow(row, i, expected, 0);
+      for (let who = 0; who < hasCell; who = who === 0 ? reader : who + readerWords)
+        if (expected[who] !== 0) of(expected[who]! - 1);
+    }
     for (let at = 0; at < words.length; at += stride) {
-      for (const who of [at, at + reader]) if (words[who] !== 0) words[who] = 1 + of(words[who]! - 1);
+      if (words[at] !== 0) words[at] = 1 + of(words[at]! - 1);
+      for (let who = at + reader; who < at + hasCell; who += readerWords)
+        if (words[who] !== 0) words[who] = 1 + of(words[who]! - 1);
     }
     this.cells?.forEach(({ reads }) => {
       for (const entry of reads) entry.warp = of(entry.warp);
@@ -131,6 +190,9 @@ class Page {
 
 export class Shadow {
   readonly #pages: Page[] = [];
+  /** Those that are divided, and have not been found to be even since. */
+  #divided: Page[] = [];
+  #evenAt = fewPages;
   readonly #found: Cell[] = [];
   readonly #actors: readonly (Actor | PastThreads)[];
   readonly #race: RaceSink;
@@ -147,7 +209,7 @@ export class Shadow {
     for (let from = offset; from < end; ) {
       const page = this.#page(from);
       const to = Math.min(end, (Math.floor(from / pageBytes) + 1) * pageBytes);
-      page.fit(from, to);
+      this.#fit(page, from, to);
       const last = ((to - 1) & (pageBytes - 1)) >> page.shift;
       for (let record = (from & (pageBytes - 1)) >> page.shift; record <= last; record++) {
         if (isIncoherent(meta)) this.#full(this.#cell(page, record), { me, as, meta, offset: from });
@@ -166,7 +228,7 @@ export class Shadow {
   /** The cells of an atomic access, which is aligned and therefore lies in one page. Valid until the next call. */
   cells(offset: number, bytes: number): readonly Cell[] {
     const page = this.#page(offset);
-    page.fit(offset, offset + bytes);
+    this.#fit(page, offset, offset + bytes);
     const found = this.#found;
     found.length = 0;
     const last = ((offset + bytes - 1) & (pageBytes - 1)) >> page.shift;
@@ -181,7 +243,7 @@ export class Shadow {
     let records = 0;
     this.#pages.forEach((page) => {
       page.renumber(of);
-      records += page.words.length / stride;
+      records += page.records;
     });
     return records;
   }
@@ -195,43 +257,65 @@ export class Shadow {
     return made;
   }
 
+  #fit(page: Page, from: number, to: number): void {
+    if (!page.fit(from, to) || this.#divided.push(page) < this.#evenAt) return;
+    this.#divided = this.#divided.filter((one) => one === page || one.isUneven());
+    this.#evenAt = fewPages + 2 * this.#divided.length;
+  }
+
   #weakRead(page: Page, record: number, me: Actor, as: Actor, meta: number, offset: number): void {
     const { words } = page;
     const at = record * stride;
     if (words[at + hasCell] === 0 && as.settled === null) {
       const { warp, bit, epoch } = as;
-      const last = words[at + reader]!;
-      const lanes = words[at + readerLanes]!;
-      const together = last === warp + 1 && words[at + reader + 1] === epoch;
-      if (together && (lanes & bit) !== 0) {
-        if (lanes === bit) words[at + reader + 2] = meta;
+      const [one, other] = [at + reader, at + reader2];
+      const together =
+        words[one] === warp + 1 && words[one + 1] === epoch
+          ? one
+          : words[other] === warp + 1 && words[other + 1] === epoch
+            ? other
+            : 0;
+      const lanes = together === 0 ? 0 : words[together + lanesOf]!;
+      if ((lanes & bit) !== 0) {
+        if (lanes === bit) words[together + 2] = meta;
         return;
       }
-      const same = together && words[at + reader + 2] === meta;
+      const same = together > 0 && words[together + 2] === meta;
       const writer = words[at]!;
       if (
         writer === 0 ||
         (same && this.#knewWriter(lanes, warp, this.#actors[writer - 1]!.block, me)) ||
         this.#isBefore(writer - 1, words[at + 1]!, me)
       ) {
-        if (same) {
-          words[at + readerLanes] = lanes | bit;
-          return;
-        }
-        if (
-          last === 0 ||
-          (last === warp + 1 && lanes === bit) ||
-          this.#allBefore(last - 1, lanes, words[at + reader + 1]!, me)
-        ) {
-          words[at + reader] = warp + 1;
-          words[at + reader + 1] = epoch;
-          words[at + reader + 2] = meta;
-          words[at + readerLanes] = bit;
+        const by = same
+          ? together
+          : this.#hasRoom(words, one, as, me)
+            ? one
+            : this.#hasRoom(words, other, as, me)
+              ? other
+              : 0;
+        if (by > 0) {
+          leave(words, by === one ? other : one, as);
+          words[by] = warp + 1;
+          words[by + 1] = epoch;
+          words[by + 2] = meta;
+          words[by + lanesOf] = same ? lanes | bit : bit;
           return;
         }
       }
     }
     this.#full(this.#cell(page, record), { me, as, meta, offset });
+  }
+
+  /** True if a reader stands for all that has read there. */
+  #hasRoom(words: Int32Array, by: number, { warp, bit }: Actor, me: Actor): boolean {
+    if (words[by] === warp + 1 && words[by + lanesOf] === bit) return true;
+    return this.#isReadBefore(words, by, me);
+  }
+
+  /** True if all that has read there happened before what `me` does now. */
+  #isReadBefore(words: Int32Array, by: number, me: Actor): boolean {
+    return words[by] === 0 || this.#allBefore(words[by]! - 1, words[by + lanesOf]!, words[by + 1]!, me);
   }
 
   /** Another lane has read after the writer, and what it knows of others, `me` knows. */
@@ -266,10 +350,10 @@ export class Shadow {
     const at = record * stride;
     if (words[at + hasCell] === 0) {
       const writer = words[at]!;
-      const last = words[at + reader]!;
       if (
         (writer === 0 || this.#isBefore(writer - 1, words[at + 1]!, me)) &&
-        (last === 0 || this.#allBefore(last - 1, words[at + readerLanes]!, words[at + reader + 1]!, me))
+        this.#isReadBefore(words, at + reader, me) &&
+        this.#isReadBefore(words, at + reader2, me)
       ) {
         setWriter(words, at, as, meta);
         return;
@@ -294,9 +378,11 @@ export class Shadow {
     if (words[at] !== 0) {
       cell.writes.push({ by: this.#actor(words[at]! - 1), epoch: words[at + 1]!, meta: words[at + 2]! });
     }
-    if (words[at + reader] !== 0) {
-      const [warp, epoch, meta] = [words[at + reader]! - 1, words[at + reader + 1]!, words[at + reader + 2]!];
-      cell.reads.push({ warp, lanes: words[at + readerLanes]!, epoch, meta });
+    for (const slot of readers) {
+      const by = at + slot;
+      if (words[by] === 0) continue;
+      const [warp, epoch, meta] = [words[by]! - 1, words[by + 1]!, words[by + 2]!];
+      cell.reads.push({ warp, lanes: words[by + lanesOf]!, epoch, meta });
     }
     words[at + hasCell] = 1;
     page.cells[record] = cell;
@@ -383,7 +469,21 @@ function setWriter(words: Int32Array, at: number, as: Actor, meta: number): void
   words[at] = as.index + 1;
   words[at + 1] = as.epoch;
   words[at + 2] = meta;
-  words[at + reader] = 0;
+  if (words[at + reader] !== 0) clear(words, at + reader);
+  if (words[at + reader2] !== 0) clear(words, at + reader2);
+}
+
+/** The lane has not read there. */
+function leave(words: Int32Array, by: number, { warp, bit }: Actor): void {
+  if (words[by] !== warp + 1) return;
+  const lanes = words[by + lanesOf]! & ~bit;
+  words[by + lanesOf] = lanes;
+  if (lanes === 0) clear(words, by);
+}
+
+/** Nobody has read there. */
+function clear(words: Int32Array, by: number): void {
+  for (let word = by; word <= by + lanesOf; word++) words[word] = 0;
 }
 
 /** The location whose newest atomic store wrote all of these cells. */
