@@ -190,7 +190,7 @@ class Page {
 
 export class Shadow {
   readonly #pages: Page[] = [];
-  /** Those that are divided, and have not been found to be even since. */
+  /** Pages that are divided, and have not been found to be even since. */
   #divided: Page[] = [];
   #evenAt = fewPages;
   readonly #found: Cell[] = [];
