@@ -36,8 +36,8 @@ const parts: readonly Part[] = [
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
   { name: 'src', files: sources('src'), ceiling: 86_138 },
-  { name: 'python', files: filesOf('python', '.py'), ceiling: 1_960 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_806 },
+  { name: 'python', files: filesOf('python', '.py'), ceiling: 2_015 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_807 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 30_050 },

@@ -41,8 +41,10 @@ class Proxy:
             self._process = subprocess.Popen(
                 command, env={**os.environ, **place}, pass_fds=[file], stdin=subprocess.PIPE, stdout=subprocess.PIPE
             )
-            self._process.stdin.write(json.dumps(told).encode() + b"\n")  # type: ignore[union-attr]
-            self._process.stdin.flush()  # type: ignore[union-attr]
+            # One that has ended has said why.
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(json.dumps(told).encode() + b"\n")  # type: ignore[union-attr]
+                self._process.stdin.flush()  # type: ignore[union-attr]
             self._hear(self._process.stdout.readline())  # type: ignore[union-attr]
         except (HeddleError, OSError, ValueError) as error:
             self._lost = error if isinstance(error, HeddleError) else HeddleError("HEDDLE_PROXY", str(error))

@@ -1,6 +1,8 @@
 """Buffers: the windows, memory and kernels that all layers of a model share on a rank."""
 
 import ctypes
+import os
+import weakref
 from dataclasses import asdict
 from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
 
@@ -12,7 +14,7 @@ from . import _cache
 from ._player import Player
 from ._proxy import Proxy
 from ._shape import Shape
-from .errors import ArgumentError, HeddleError
+from .errors import ArgumentError, HeddleError, UnavailableError
 
 dtypes: Dict[str, torch.dtype] = {
     "bf16": torch.bfloat16,
@@ -32,7 +34,8 @@ class Buffers:
     sets. `options` are those of `heddle.Shape` but for `ranks`, `arch` and `multiprocessors`, which the group and the GPU say.
     With `inner`, the experts between dispatch and combine are Heddle's (`heddle.Experts`); without, the caller's.
 
-    group: ranks that share the experts, by default all; it carries the rendezvous only. device: by default the current GPU.
+    group: ranks that share the experts, by default all; it carries the rendezvous only. device: by default the current GPU, and the CPU where torch
+    has none: then GPUs are simulated, tensors are the CPU's, and every call waits for what it enqueues.
     wait_ms: how long a kernel waits for a peer before it gives up. gradients: rounds are trained (`heddle.dispatch`): then another set
     brings the gradients of router weights home.
     """
@@ -53,7 +56,7 @@ class Buffers:
             raise ArgumentError("group", "one that this process is not in", "one that it is in")
         if type(wait_ms) is not int or not 1 <= wait_ms <= 4_000_000:
             raise ArgumentError("wait_ms", wait_ms, "an integer from 1 to 4000000")
-        self.device = torch.device("cuda" if device is None else device)
+        self.device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device is None else device)
         if self.device.type not in ("cuda", "cpu"):
             raise ArgumentError("device", self.device, "a CUDA device, or the CPU where GPUs are simulated")
         if self.device.type == "cuda" and self.device.index is None:
@@ -70,7 +73,8 @@ class Buffers:
             dist.all_gather_object(everyones, mine, group)
             return everyones
 
-        ordinal = 0 if self.device.index is None else self.device.index
+        self._simulated = _Simulated(0 if alone else dist.get_rank()) if self.device.type == "cpu" else None
+        ordinal = self.device.index if self._simulated is None else self._simulated.ordinal
         # A failure of one rank is told to all, so that none waits for it.
         file, error = None, ""
         try:
@@ -88,8 +92,7 @@ class Buffers:
             self._own.append(torch.empty(size, dtype=torch.uint8, device=self.device))
             return self._own[-1].data_ptr()
 
-        # A driver that is no GPU's has memory of its own.
-        torchs = allocate if self.device.type == "cuda" else None
+        torchs = allocate if self._simulated is None else None
         self._player = Player(file, self.rank, ordinal, all_gather, wait_ms, torchs)
         _alive.add(self)
         description = self._player.description
@@ -211,6 +214,12 @@ class Buffers:
 
     def _run(self, first: str, last: str, values: Any) -> None:
         self._player.run((self._stages[first], self._stages[last]), values, self._stream())
+        if self._simulated is not None:
+            self._simulated.wait()
+
+    def on_gpu(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor where kernels reach it: of a simulated GPU, a copy."""
+        return tensor if self._simulated is None else self._simulated.copy(tensor)
 
     def _tensor(self, view: Dict[str, Any]) -> torch.Tensor:
         if view["bytes"] == 0:
@@ -243,9 +252,9 @@ class Round:
 
 
 def _here(device: torch.device) -> Dict[str, Any]:
-    """The architecture and the multiprocessors of a GPU. Elsewhere those of an H200."""
+    """The architecture and the multiprocessors of a GPU. Simulated ones have few, which is faster."""
     if device.type != "cuda":
-        return {}
+        return {"arch": "compute_90a", "multiprocessors": 2}
     major, minor = torch.cuda.get_device_capability(device)
     letter = "a" if major >= 9 else ""
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
@@ -288,6 +297,42 @@ def _wrap(address: int, size: int, device: torch.device) -> torch.Tensor:
     of = _DLTensor(address, where, 1, unsigned_bytes, ctypes.pointer(ctypes.c_int64(size)), None, 0)
     _kept.append(of)
     return torch.utils.dlpack.from_dlpack(_capsule(ctypes.addressof(of), b"dltensor", None))
+
+
+class _Simulated:
+    """The GPU of a rank where torch has none: one of a simulated machine, whose memory tensors of the CPU may lie in."""
+
+    def __init__(self, rank: int) -> None:
+        if "HEDDLE_PROGRAM" not in os.environ:
+            what = "torch sees no GPU here, and none is simulated"
+            raise UnavailableError(what, "Run under `heddle run --device sim --gpus 2 --`; or compare torch.version.cuda, which a torch for CPUs lacks")
+        self._cuda = ctypes.CDLL("libcuda.so.1")
+        count, self._context = ctypes.c_int(), ctypes.c_void_p()
+        self._call("cuInit", 0)
+        self._call("cuDeviceGetCount", ctypes.byref(count))
+        self.ordinal = rank % count.value
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), self.ordinal)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        result = getattr(self._cuda, name)(*arguments)
+        if result != 0:
+            raise HeddleError("HEDDLE_CUDA", f"{name} failed with {result}")
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy where kernels reach it, as long as somebody holds it."""
+        # As far from a multiple, so that a GPU's kernels refuse the same.
+        at, size, beyond = ctypes.c_uint64(), max(tensor.nbytes, 16), tensor.data_ptr() % 16
+        self._call("cuCtxSetCurrent", self._context)
+        self._call("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(size + beyond))
+        address = at.value + beyond
+        self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), ctypes.c_void_p(tensor.data_ptr()), ctypes.c_size_t(tensor.nbytes))
+        made = _wrap(address, size, tensor.device)[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        weakref.finalize(made, self._cuda.cuMemFree_v2, at).atexit = False
+        return made
+
+    def wait(self) -> None:
+        self._call("cuCtxSetCurrent", self._context)
+        self._call("cuCtxSynchronize")
 
 
 def require_tensor(

@@ -1,7 +1,7 @@
 """Layers over Buffers: dispatch and combine around the caller's experts, or Heddle's experts between them."""
 
 import ctypes
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -33,6 +33,8 @@ class ExpertParallel:
         self.buffers = buffers
         self._values = (ctypes.c_uint64 * buffers._arguments)()
         self._held: Tuple[torch.Tensor, ...] = ()
+        #: Of a simulated GPU: copies of what a round brings, and of where its sums go.
+        self._copies: List[torch.Tensor] = []
         from .ops import handle  # Which imports this module.
 
         #: By which operations of torch know it.
@@ -41,9 +43,9 @@ class ExpertParallel:
             raise ArgumentError("places", places, "given, as the Buffers’ places are" if places is None else "left out")
         if places is not None:
             experts, first = buffers.shape.experts, buffers._arguments - len(buffers._weights) - 2
-            self._table = torch.empty(experts, LOTS, dtype=torch.int32, device=buffers.device)
+            self._table = buffers.on_gpu(torch.empty(experts, LOTS, dtype=torch.int32, device=buffers.device))
             #: int32 [2, experts]: this rank's routes that went to a place of the expert; those that went nowhere. They wrap.
-            self.routed = torch.zeros(2, experts, dtype=torch.int32, device=buffers.device)
+            self.routed = buffers.on_gpu(torch.zeros(2, experts, dtype=torch.int32, device=buffers.device))
             self._values[first], self._values[first + 1] = self._table.data_ptr(), self.routed.data_ptr()
             self.place(places)
 
@@ -80,18 +82,18 @@ class ExpertParallel:
         """Brings back, for every token of this rank, the sum of the rows that its experts left in `received['output']`: [tokens, hidden]."""
         self.buffers._round.step("combine", self, "dispatched", "dispatched")
         out = self._out(out)
-        self.buffers._round.stage = "combined"
         self.buffers._run("combineSend", "combineRecv", self._values)
+        self.buffers._round.stage = "combined"
         self._held = ()
-        return out
+        return self._take(out)
 
     def combine_send(self, out: Optional[torch.Tensor] = None) -> torch.Tensor:
         """The first half of `combine`. Returns `out`, which `combine_recv` fills."""
         self._require_split("combine_send")
         self.buffers._round.step("combine_send", self, "dispatched", "dispatched")
         out = self._out(out)
-        self.buffers._round.stage = "combine sent"
         self.buffers._run("combineSend", "combineSend", self._values)
+        self.buffers._round.stage = "combine sent"
         self._held += (out,)
         return out
 
@@ -102,7 +104,7 @@ class ExpertParallel:
         self.buffers._run("combineRecv", "combineRecv", self._values)
         out = self._held[-1]
         self._held = ()
-        return out
+        return self._take(out)
 
     def _dispatch(
         self, call: str, first: str, last: str, stage: str, brought: Tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -128,6 +130,8 @@ class ExpertParallel:
         require_tensor("topk_ids", topk_ids, torch.int32, (tokens, shape.top_k), device)
         require_tensor("topk_weights", topk_weights, torch.float32, (tokens, shape.top_k), device)
         values = self._values
+        if buffers._simulated is not None:
+            self._copies = topk_ids, topk_weights, x = [buffers.on_gpu(of) for of in (topk_ids, topk_weights, x)]
         values[_TOKENS] = tokens
         values[_IDS], values[_WEIGHTS] = topk_ids.data_ptr(), topk_weights.data_ptr()
         values[_ROWS] = x.data_ptr()
@@ -140,8 +144,17 @@ class ExpertParallel:
             out = torch.empty(wanted, dtype=dtypes[shape.dtype], device=device)
         else:
             require_tensor("out", out, dtypes[shape.dtype], wanted, device)
-        self._values[_OUT] = out.data_ptr()
+        self._point(out)
         return out
+
+    def _point(self, out: torch.Tensor) -> None:
+        """Has combine write here; or, on a simulated GPU, to a copy, which `_take` brings."""
+        if self.buffers._simulated is not None:
+            self._copies[3:] = [out := self.buffers.on_gpu(out)]
+        self._values[_OUT] = out.data_ptr()
+
+    def _take(self, out: torch.Tensor) -> torch.Tensor:
+        return out.copy_(self._copies[3]) if self._copies else out
 
     def _require_split(self, call: str) -> None:
         if not self.buffers.shape.split:
@@ -222,14 +235,16 @@ class Experts(ExpertParallel):
             "downBias": ("down_bias", down_bias),
         }
         wanted = {of["name"]: of for of in buffers._weights}
+        self._weights: List[torch.Tensor] = []
         for name, (argument, tensor) in given.items():
             if name not in wanted and tensor is not None:
                 raise ArgumentError(argument, "given", "left out, as the Buffers are made")
         for i, of in enumerate(buffers._weights):
             argument, tensor = given[of["name"]]
             require_tensor(argument, tensor, dtypes[of["dtype"]], tuple(of["shape"]), buffers.device)
+            tensor = buffers.on_gpu(tensor)
             self._values[buffers._arguments - len(buffers._weights) + i] = tensor.data_ptr()
-        self._weights = [tensor for _, tensor in given.values() if tensor is not None]
+            self._weights.append(tensor)
 
     def __call__(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.Tensor) -> torch.Tensor:
         """Σ weight · expert(x) over each token's experts, wherever they live: [tokens, hidden]. Every rank calls it, with or without tokens.
@@ -254,11 +269,11 @@ class Experts(ExpertParallel):
         if out is None:
             # Checked already, and made in half the time.
             out = torch.empty_like(x)
-            self._values[_OUT] = out.data_ptr()
+            self._point(out)
         else:
             self._out(out)
         self.buffers._run("dispatchSend", "combineRecv", self._values)
-        return out
+        return self._take(out)
 
     def run(self) -> None:
         """The experts alone, between `dispatch` and `combine`: plan and both GEMMs."""

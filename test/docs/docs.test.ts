@@ -271,7 +271,7 @@ function typeErrors(all: readonly Block[]): string[] {
 function unknownWords(program: CommandUnknownOpts, line: string): string[] {
   const [, ...all] = line
     .replace(/^npx /, '')
-    .split(/\s+(?:[|>;&]|2>)/)[0]!
+    .split(/\s+(?:[|>;&]|2>|-- )/)[0]!
     .split(/\s+/);
   let command = program;
   const unknown: string[] = [];

@@ -68,7 +68,7 @@ async function write(
 
 const env = (more: Readonly<Record<string, string>> = {}) => ({
   ...process.env,
-  ...{ PYTHONPATH: folder, LD_LIBRARY_PATH: folder, HEDDLE_SHAPES: shapes, ...more },
+  ...{ PYTHONPATH: folder, LD_LIBRARY_PATH: folder, HEDDLE_SHAPES: shapes, HEDDLE_PROGRAM: 'stub', ...more },
 });
 
 let runs = 0;
@@ -85,6 +85,9 @@ function python(args: readonly string[], more: Readonly<Record<string, string>> 
   }));
   return { status, lines: (stdout + stderr).trim().split('\n'), launches };
 }
+
+/** What Buffers take the GPU for, where torch has none. */
+const simulated = 'arch="compute_90a", multiprocessors=2';
 
 const small = { ranks: 2, tokens: 128, hidden: 1024, experts: 16, topk: 4 };
 
@@ -293,7 +296,7 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
   beforeAll(build);
 
   test('call the player in order, and refuse what is out of order or of another shape', async () => {
-    const shapeOf = 'heddle.Shape(ranks=1, experts=4, top_k=2, max_tokens=8, hidden=128';
+    const shapeOf = `heddle.Shape(${simulated}, ranks=1, experts=4, top_k=2, max_tokens=8, hidden=128`;
     const program = `import heddle; print(${shapeOf}, split=True).key, ${shapeOf}).key, ${shapeOf}, inner=64).key, ${shapeOf}, sort='masked', alignment=16).key, ${shapeOf}, counts=True, masks=True, waits=True, places=6).key, ${shapeOf.replace('128', '256')}, sort='contiguous', capacity=18, dispatch='fp8').key)`;
     const keys = execFileSync('python3', ['-c', program], { env: env(), encoding: 'utf8' }).trim();
     const [halves, rounds, layers, sorts, places, scaled] = keys.split(' ') as string[];
@@ -319,6 +322,7 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
     expect(lines).toEqual([
       'HEDDLE_ROUND_OPEN: dispatch was called out of order: the round is dispatched; a round is dispatch, experts, combine',
       'HEDDLE_OTHER_ROUND: combine was called on another layer than the one that dispatched',
+      ...Array<string>(2).fill('HEDDLE_ARGUMENT: out is'),
       'HEDDLE_NO_ROUND: combine was called out of order: the round is combined; a round is dispatch, experts, combine',
       'HEDDLE_ARGUMENT: x is 9 tokens; it must be at most max_tokens, 8',
       'HEDDLE_ARGUMENT: x is torch.float32 [3, 128] on cpu; it must be torch.bfloat16 [3, 128] on cpu, contiguous',
@@ -372,8 +376,7 @@ test(
     mkdirSync(inFolder('heddle', '_js'), { recursive: true });
     rmSync(inFolder('heddle', '_js', 'dist'), { force: true });
     symlinkSync(join(tree, 'src'), inFolder('heddle', '_js', 'dist'));
-    const program =
-      'import heddle; print(heddle.Shape(ranks=2, experts=4, top_k=2, max_tokens=8, hidden=128, nodes=2).key)';
+    const program = `import heddle; print(heddle.Shape(${simulated}, ranks=2, experts=4, top_k=2, max_tokens=8, hidden=128, nodes=2).key)`;
     const key = execFileSync('python3', ['-c', program], { env: env(), encoding: 'utf8' }).trim();
     const layer = { ranks: 2, nodes: 2, tokens: 8, hidden: 128, experts: 4, topk: 2 };
     await write(join(shapes, `${key}.heddle`), layer, false, null, [8, 0], 'hybrid');
@@ -393,8 +396,7 @@ test('vLLM and SGLang call rounds in their own words', needing('cc', 'torch'), a
   build();
   const layer = { ranks: 1, tokens: 8, hidden: 128, experts: 4, topk: 2, weighting: 'plan' } as const;
   for (const split of [false, true]) {
-    const shape =
-      'heddle.Shape(ranks=1, experts=4, top_k=2, max_tokens=8, hidden=128, sort="masked", alignment=16';
+    const shape = `heddle.Shape(${simulated}, ranks=1, experts=4, top_k=2, max_tokens=8, hidden=128, sort="masked", alignment=16`;
     const program = `import heddle; print(${shape}, split=${split ? 'True' : 'False'}).key)`;
     const key = execFileSync('python3', ['-c', program], { env: env(), encoding: 'utf8' }).trim();
     const experts = { form: 'masked', alignment: 16, capacity: 16 } as const;

@@ -1,6 +1,6 @@
 /** Exported hosts, unmodified, on the simulated driver and under the race detector: what they get is what Heddle's own host gets there. */
 import { execFileSync, spawnSync } from 'node:child_process';
-import { cpSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { bytesOf } from '../../../src/moe/index.js';
@@ -9,7 +9,7 @@ import { libraryFolder } from '../../../src/tools/program/library.js';
 import { makeSources } from '../../../src/verify/testing/index.js';
 import { hostCompiler, needing } from '../../needs.js';
 import { temporaryFolder } from '../../temporary.js';
-import { root, transpiled } from '../../tree.js';
+import { root, transpiled, tree } from '../../tree.js';
 import { expertsOf, heddleRounds, writeInputs } from '../export/rounds.js';
 
 describe('an exported host on simulated GPUs', needing('nvcc', 'cc', 'c++'), () => {
@@ -61,8 +61,15 @@ describe('an exported host on simulated GPUs', needing('nvcc', 'cc', 'c++'), () 
 
   /** The driver with which a host is linked, and which it finds when it is run by the command alone. */
   let driver = '';
+  const python = { PYTHONPATH: inFolder('packages'), HEDDLE_SHAPES: inFolder('shapes') };
   beforeAll(() => {
     driver = libraryFolder();
+    const own = inFolder('packages/heddle');
+    cpSync(join(root, 'python/heddle'), own, { recursive: true });
+    mkdirSync(join(own, '_js'));
+    symlinkSync(join(tree, 'src'), join(own, '_js/dist'));
+    const player = ['-o', join(own, 'libheddle_player.so'), join(root, 'src/tools/export/player.c')];
+    execFileSync('cc', ['-std=c11', '-shared', '-fPIC', ...player, '-ldl']);
   });
 
   test.each([
@@ -99,38 +106,30 @@ describe('an exported host on simulated GPUs', needing('nvcc', 'cc', 'c++'), () 
     'in Python, with torch on the CPU, two processes, experts %s: the same bits, and no finding',
     needing('torch'),
     async (name, experts, key, flags) => {
-      const [packages, shapes, data] = ['packages', 'shapes', 'data'].map((of) => inFolder(name, of)) as [
-        string,
-        string,
-        string,
-      ];
-      cpSync(join(root, 'python/heddle'), join(packages, 'heddle'), { recursive: true });
-      const library = join(packages, 'heddle/libheddle_player.so');
-      const player = ['-o', library, join(root, 'src/tools/export/player.c')];
-      execFileSync('cc', ['-std=c11', '-shared', '-fPIC', ...player, '-ldl']);
-      const options = {
-        ...{ experts: 8, top_k: 2, max_tokens: 8, hidden: 256, arch: 'compute_90a', sms: 2 },
-        ...{ multiprocessors: 2, ...experts },
-      };
-      const env = { PYTHONPATH: packages, HEDDLE_SHAPES: shapes };
-      const program =
-        'import heddle, json, sys; s = heddle.Shape(ranks=2, **json.loads(sys.argv[1])); print(json.dumps([s.key, s.command()]))';
-      const how = { env: { ...process.env, ...env } };
-      const asked = execFileSync('python3', ['-c', program, JSON.stringify(options)], how).toString();
-      const [named, command] = JSON.parse(asked) as [string, string[]];
-      expect(heddle([...command, '--out', shapes]).status).toBe(0);
-      renameSync(join(shapes, 'heddle.heddle'), join(shapes, `${named}.heddle`));
-      const plan = write(join(name, 'plan'), shape(2) + key, ['--multiprocessors', '2', ...flags]);
+      const data = inFolder(name, 'data');
+      const options = { experts: 8, top_k: 2, max_tokens: 8, hidden: 256, sms: 2, ...experts };
+      const plan = write(name, shape(2) + key, ['--multiprocessors', '2', ...flags]);
       await compared(plan, data, () => {
         const script = join(root, 'test/python/simulated.py');
         const rank = (n: number) => `python3 ${script} ${n} 2 '${data}' '${JSON.stringify(options)}'`;
         const args = ['check', '--seeds', '1', '--', 'sh', '-c', `${rank(0)} & ${rank(1)} && wait $!`];
-        const { status, stdout } = heddle(args, env);
+        const { status, stdout } = heddle(args, python);
         expect(stdout).toContain(`${plan.kernels.length} kernels, 1 configuration, 1 schedule: no finding`);
         expect(status).toBe(0);
       });
     },
   );
+
+  test('the layer of the page about Python, started by torchrun', needing('torch'), () => {
+    const page = readFileSync(join(root, 'docs/python.md'), 'utf8');
+    const [, layer] = /```python\n(import os, heddle.*?)```/s.exec(page)!;
+    writeFileSync(inFolder('layer.py'), layer!.replace('128, 8, 4096, 1536, 100', '8, 2, 256, 128, 6'));
+    const torchrun = ['python3', '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', '2'];
+    const args = ['run', '--device', 'sim', '--gpus', '2', '--', ...torchrun, inFolder('layer.py')];
+    const { status, stdout } = heddle(args, python);
+    expect(stdout.match(/dtype=torch.bfloat16/g)).toHaveLength(2);
+    expect(status).toBe(0);
+  });
 
   test('in Rust, a thread a rank: no finding', needing('rustc'), () => {
     write('rust', 'ranks=2,tokens=128,hidden=1024,experts=16,topk=4');
