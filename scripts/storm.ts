@@ -1,10 +1,13 @@
 /**
  * Storms over two virtual machines: `npm run storm:machines [faults] [seed] [provider]`. Four simulated ranks, two a machine, run rounds that leave lost
  * ranks out, met in an etcd on this machine. Faults are drawn from the seed, each at one machine; then all have to be there again. Every row is
- * checked, and every name. Exit code 1 where a row or a name is wrong, or somebody waits for too long. `test/machines/make` comes first.
+ * checked, and every name. Exit code 1 where a row or a name is wrong, a process falls, or somebody waits for too long. `test/machines/make` comes
+ * first. What it says last counts; a signal ends it with the faults so far.
  */
 import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
+import { messageOf } from '../src/base/errors.js';
 import { random } from '../src/verify/testing/index.js';
 import { bundled, makeBundle } from '../test/machines/bundle.js';
 import { type Command, inGroup, limitMemory, Machines, outside } from '../test/machines/machine.js';
@@ -15,8 +18,6 @@ const count = Number(process.argv[2] ?? 40);
 const seed = Number(process.argv[3] ?? Date.now() % 1e6);
 const provider = process.argv[4] ?? 'verbs;ofi_rxm';
 const nic = provider.startsWith('verbs') ? 'rxe0' : 'eth0';
-/** Longer than anything takes on a busy machine but what hangs. */
-const longestMs = 300_000;
 /** A write has half of it: on a busy machine an emulated one may answer after seconds. */
 const waitMs = 20_000;
 /** Longer than a simulated rank stands still where it ends a connection of soft-RoCE to a machine that does not answer: half a minute. */
@@ -25,7 +26,8 @@ const lossTimeoutMs = 60_000;
 const draw = random(seed);
 await transpile();
 await makeBundle();
-const [machines, etcd] = await Promise.all([Machines.boot(), EtcdServer.start()]);
+const etcd = await EtcdServer.start();
+const machines = new Machines();
 const ranksOf = (n: number) => `${2 * n},${2 * n + 1}`;
 let starts = 0;
 let worlds = 0;
@@ -44,8 +46,8 @@ function start(n: number, again: boolean): Command {
 }
 
 async function inMachine(n: number, command: string): Promise<void> {
-  const { ended, lines } = machines.at(n).run(command);
-  if ((await ended) !== 0) throw new Error(`${command}: ${lines.join('\n')}`);
+  const { ends, lines } = machines.at(n).run(command);
+  if ((await ends()) !== 0) throw new Error(`${command}: ${lines.join('\n')}`);
 }
 
 /** A fault of machine `n`. */
@@ -86,6 +88,7 @@ const deadly: readonly Fault[] = [
     async begin(n) {
       await machines.at(n).losePower();
       booting = machines.boot(n);
+      booting.catch(() => {});
     },
     mend: () => booting,
   },
@@ -132,28 +135,17 @@ let ranks: Command[] = [];
 let seen = [0, 0];
 let rows = 0;
 
+/** Boots both machines, and begins a world. */
 async function begin(): Promise<void> {
   worlds++;
+  await Promise.all([0, 1].map((n) => machines.boot(n)));
   ranks = [start(0, false), start(1, false)];
   seen = [0, 0];
   await rounds(0, 3);
 }
 
-async function inTime<T>(what: string, promise: Promise<T>): Promise<T> {
-  const over = new AbortController();
-  const hangs = delay(longestMs, undefined, { signal: over.signal }).then(() => {
-    throw new Error(`it hangs: ${what}`);
-  });
-  try {
-    return await Promise.race([promise, hangs]);
-  } finally {
-    hangs.catch(() => {});
-    over.abort();
-  }
-}
-
 async function rounds(n: number, many: number): Promise<void> {
-  for (let i = 0; i < many; i++) await inTime('a round', ranks[n]!.prints(/without : right/));
+  for (let i = 0; i < many; i++) await ranks[n]!.prints(/without : right/);
 }
 
 /** The lines of ranks since they were last looked at that are no right rows, and name others than those of machine `victim`. */
@@ -176,37 +168,64 @@ function requireRight(victim: number | null): void {
 }
 
 const tally = new Map<string, number>();
-let wrong = 0;
+/** Faults that ended otherwise. */
+const otherwise = { hung: 0, 'with wrong names': 0, 'with wrong rows': 0, 'with a process that fell': 0 };
+const kindOf = (message: string): keyof typeof otherwise =>
+  message.startsWith('it hangs')
+    ? 'hung'
+    : !message.startsWith('wrong')
+      ? 'with a process that fell'
+      : /: wrong$/m.test(message)
+        ? 'with wrong rows'
+        : 'with wrong names';
 const commit = execFileSync('git', ['rev-parse', '--short', 'HEAD'], { encoding: 'utf8' }).trim();
 console.log(`commit ${commit}, seed ${seed}: ${count} faults over ${provider}, waitMs ${waitMs}`);
 const began = performance.now();
-await begin();
-for (let i = 0; i < count; i++) {
+const seconds = (since: number) => ((performance.now() - since) / 1000).toFixed(0);
+/** The load, and for how much of the last minute some program waited for a processor: where a limit falls, it tells a busy machine from a defect. */
+const busy = () => {
+  const [load] = readFileSync('/proc/loadavg', 'utf8').split(' ');
+  return `load ${load}, waiting ${/avg60=(\S+)/.exec(readFileSync('/proc/pressure/cpu', 'utf8'))?.[1]} %`;
+};
+
+function summarise(): void {
+  const done = [...tally.values()].reduce((sum, times) => sum + times, 0);
+  const ends = Object.entries(otherwise).map(([how, times]) => `${times} ${how}`);
+  console.log(
+    `seed ${seed}: ${done} of ${count} faults in ${seconds(began)} s: ${ends.join(', ')}; ${rows} rounds of a rank right`,
+  );
+  for (const [name, times] of [...tally].sort()) console.log(`| ${name} | ${times} |`);
+  process.exitCode = done === count && ends.every((end) => end.startsWith('0 ')) ? 0 : 1;
+}
+
+async function one(i: number): Promise<void> {
   const fault = faults[draw.below(faults.length)]!;
-  const victim = draw.below(2);
-  const observer = ranks[1 - victim]!;
+  const [victim, before] = [draw.below(2), 1 + draw.below(8)];
   const since = performance.now();
   try {
-    await rounds(1 - victim, 1 + draw.below(8));
+    if (ranks.length === 0) await begin();
+    const observer = ranks[1 - victim]!;
+    await rounds(1 - victim, before);
     const leftOut = observer.prints(new RegExp(`without ${ranksOf(victim)}: right`));
     leftOut.catch(() => {});
-    await inTime('the fault', fault.begin(victim));
+    await fault.begin(victim);
     if (fault.ends) {
-      await inTime('its processes end', ranks[victim]!.ended);
+      await ranks[victim]!.ends();
       requireRight(victim);
-      await inTime('it is mended', fault.mend(victim));
+      await fault.mend(victim);
       ranks[victim] = start(victim, true);
       seen[victim] = 0;
     }
-    if (fault.loses) await inTime('the others leave its ranks out', leftOut);
+    if (fault.loses) await leftOut;
     else await rounds(1 - victim, 3);
-    if (!fault.ends) await inTime('it is mended', fault.mend(victim));
+    if (!fault.ends) await fault.mend(victim);
     await rounds(1 - victim, 3);
     await rounds(victim, 1);
     requireRight(fault.loses ? victim : null);
   } catch (error) {
-    wrong++;
-    console.log(`fault ${i + 1}, ${fault.name} at machine ${victim}: ${error}`);
+    const message = messageOf(error);
+    otherwise[kindOf(message)]++;
+    console.log(`fault ${i + 1}, ${fault.name} at machine ${victim}, ${busy()}: ${message}`);
     const lines = ranks.flatMap(({ lines }) => lines);
     for (const of of [/^0: /, /^1: /, /^2: /, /^3: /, /^(?!\d: )/])
       console.log(
@@ -215,18 +234,24 @@ for (let i = 0; i < count; i++) {
           .slice(-20)
           .join('\n'),
       );
-    await Promise.all([0, 1].map((n) => machines.at(n).losePower()));
-    await Promise.all([0, 1].map((n) => machines.boot(n)));
-    await begin();
+    console.log(await machines.report());
+    await machines.losePower();
+    ranks = [];
   }
   tally.set(fault.name, (tally.get(fault.name) ?? 0) + 1);
-  console.log(
-    `${i + 1}: ${fault.name} at machine ${victim}, ${((performance.now() - since) / 1000).toFixed(0)} s; ${rows} rows`,
-  );
+  console.log(`${i + 1}: ${fault.name} at machine ${victim}, ${seconds(since)} s; ${rows} rows; ${busy()}`);
 }
-await Promise.all([machines.end(), etcd.end()]);
-console.log(
-  `seed ${seed}: ${count} faults in ${((performance.now() - began) / 1000).toFixed(0)} s, ${rows} rounds of a rank right; ${wrong} faults ended otherwise`,
-);
-for (const [name, times] of [...tally].sort()) console.log(`| ${name} | ${times} |`);
-process.exitCode = wrong === 0 ? 0 : 1;
+
+for (const signal of ['SIGINT', 'SIGTERM'] as const)
+  process.once(signal, () => {
+    summarise();
+    void machines.end();
+    void etcd.end();
+    process.exit();
+  });
+try {
+  for (let i = 0; i < count; i++) await one(i);
+} finally {
+  await Promise.all([machines.end(), etcd.end()]);
+  summarise();
+}

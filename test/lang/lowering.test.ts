@@ -3,7 +3,6 @@ import {
   device,
   effectsOf,
   field,
-  type IrModule,
   kernel,
   layout,
   list,
@@ -15,15 +14,9 @@ import {
   walkStatements,
 } from '../../src/lang/index.js';
 import { evaluate } from './evaluate.js';
-import { validateIr } from './validate.js';
+import { bodyOf as text, validateIr } from './validate.js';
 
 const window = layout('window', { flags: field('u32', 3), rows: [field('v16', 2), field('u8', 5)] });
-
-/** The IR's body as text, without the header lines. */
-function text(module: IrModule): string {
-  expect(validateIr(module)).toEqual([]);
-  return printIr(module).split('\n\n').slice(1).join('\n\n').trim();
-}
 
 describe('layouts', () => {
   test('sections start on cache lines; lists get numbered names', () => {

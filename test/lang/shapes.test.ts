@@ -3,17 +3,15 @@ import { describe, expect, expectTypeOf, test } from 'vitest';
 import {
   device,
   field,
-  type IrModule,
   kernel,
   layout,
   type Pointer,
   peers,
   printCuda,
-  printIr,
   section,
   windowOf,
 } from '../../src/lang/index.js';
-import { validateIr } from './validate.js';
+import { bodyOf as text, validateIr } from './validate.js';
 
 const [ranks, tokens, units] = [2, 8, 5];
 const window = layout('window', {
@@ -25,12 +23,6 @@ const window = layout('window', {
   absent: field('u32', [ranks, 0]),
   flags: field('u32', 6),
 });
-
-/** The IR's body as text. */
-function text(module: IrModule): string {
-  expect(validateIr(module)).toEqual([]);
-  return printIr(module).split('\n\n').slice(1).join('\n\n').trim();
-}
 
 test('a field has the elements of all its dimensions', () => {
   expect(section(window, 'payloads', 0)).toMatchObject({ length: 80, shape: [2, 8, 5], offset: 0 });

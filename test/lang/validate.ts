@@ -2,8 +2,10 @@
  * Checks the promises that ir.ts makes to the back ends: operands agree in type, variables are declared before
  * they are used, constants are in range, effects stand where they may. An oracle for what lowering makes.
  */
+import { expect } from 'vitest';
 import { heldType, inRange, isComparison, isInteger } from '../../src/lang/arithmetic.js';
 import * as build from '../../src/lang/build.js';
+import { printIr } from '../../src/lang/index.js';
 import type { Effect, Expr, InlinedCall, IrModule, Stmt, Variable } from '../../src/lang/ir.js';
 import { operations } from '../../src/lang/operations/index.js';
 import { byteSize, type IrType } from '../../src/lang/types.js';
@@ -15,6 +17,12 @@ export function validateIr(module: IrModule): string[] {
   const validator = new Validator(module);
   validator.run();
   return validator.found;
+}
+
+/** The body of a sound module as text, without the header lines. */
+export function bodyOf(module: IrModule): string {
+  expect(validateIr(module)).toEqual([]);
+  return printIr(module).split('\n\n').slice(1).join('\n\n').trim();
 }
 
 class Validator {

@@ -8,6 +8,9 @@ const bundle = transpiled('src/net/fabric/bundle');
 
 /** Programs by name. Those behind them are modules that they open as files of their own, beside them. */
 const modules = {
+  several: 'test/machines/programs/several.ts',
+  engines: 'test/machines/programs/engines.ts',
+  place: 'test/net/world/programs/place.ts',
   survive: 'test/machines/programs/survive.ts',
   'nodes-rank': 'test/suite/programs/nodes-rank.ts',
   probing: 'src/base/native/probing.ts',
@@ -33,4 +36,4 @@ export async function makeBundle(): Promise<void> {
 }
 
 /** Where a program of the bundle lies. */
-export const bundled = (name: 'survive' | 'nodes-rank'): string => join(bundle, `${name}.js`);
+export const bundled = (name: keyof typeof modules): string => join(bundle, `${name}.js`);

@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
-import { createServer, type Socket } from 'node:net';
+import { createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -34,7 +34,23 @@ export const limitMemory = (limit: string) => `echo ${limit} >${group}/memory.ma
 const wherePrograms =
   'for t in /proc/[0-9]*/task/*; do read -r _ <$t/maps && echo "$(<$t/comm) in $(<$t/wchan)"; done 2>/dev/null | sort | uniq -c';
 
-/** A command that runs in a machine. */
+/** Longer than anything takes on busy processors but what hangs. */
+const longestMs = 300_000;
+
+/** Rejects where it takes too long, and says what hangs. */
+async function inTime<T>(what: string, promise: Promise<T>): Promise<T> {
+  const over = new AbortController();
+  const hangs = delay(longestMs, undefined, { signal: over.signal }).then(() => {
+    throw new Error(`it hangs for ${longestMs / 1000} s: ${what}`);
+  });
+  try {
+    return await Promise.race([promise, hangs]);
+  } finally {
+    over.abort();
+  }
+}
+
+/** A command that runs in a machine. Whoever waits for it too long hears so. */
 export interface Command {
   /** All that it has printed so far, by lines. */
   readonly lines: readonly string[];
@@ -43,7 +59,7 @@ export interface Command {
   /** Likewise, also where it has printed one before. */
   hasPrinted(pattern: RegExp): Promise<void>;
   /** Resolves with its exit code; null where its machine went first. */
-  readonly ended: Promise<number | null>;
+  ends(): Promise<number | null>;
 }
 
 /** Two machines, 0 and 1, in a network of their own. */
@@ -51,15 +67,11 @@ export class Machines {
   readonly #folder = mkdtempSync(join(tmpdir(), 'heddle-machines-'));
   readonly #machines: Machine[] = [];
 
-  static async boot(): Promise<Machines> {
-    const machines = new Machines();
-    await Promise.all([machines.boot(0), machines.boot(1)]);
-    return machines;
-  }
-
   /** Boots a machine: at first, or again after it lost its power. */
   async boot(n: number): Promise<void> {
-    this.#machines[n] = await Machine.boot(n, this.#folder);
+    const machine = new Machine(n, this.#folder);
+    this.#machines[n] = machine;
+    await inTime(`machine ${n} boots`, machine.booted);
   }
 
   at(n: number): Machine {
@@ -70,38 +82,43 @@ export class Machines {
   async report(): Promise<string> {
     const lines = this.#machines.map(async (machine) => {
       const threads = machine.run(wherePrograms);
-      await Promise.race([threads.ended, delay(20_000)]);
+      await Promise.race([threads.ends(), delay(20_000)]);
       const kernel = readFileSync(join(this.#folder, `console${machine.n}`), 'utf8');
       return [`machine ${machine.n}:`, ...machine.last, 'its kernel:', ...kernel.split('\n').slice(-10)];
     });
     return (await Promise.all(lines)).flat().join('\n');
   }
 
-  async end(): Promise<void> {
+  async losePower(): Promise<void> {
     await Promise.all(this.#machines.map((machine) => machine.losePower()));
+  }
+
+  async end(): Promise<void> {
+    await this.losePower();
     rmSync(this.#folder, { recursive: true });
   }
 }
 
 class Machine {
-  readonly #commands = new Map<string, { hear(line: string): void; end(code: number | null): void }>();
+  readonly #commands = new Map<string, { hear(line: string): void; end(code: number): void }>();
   #count = 0;
+  readonly #process: ChildProcess;
+  readonly #gone: Promise<null>;
+  #port: Socket | undefined;
+  /** Until then it takes no commands. */
+  readonly booted: Promise<void>;
   /** What was sent and what came back of late, each behind its second. */
   readonly last: string[] = [];
 
-  private constructor(
+  constructor(
     readonly n: number,
-    readonly process: ChildProcess,
-    readonly port: Socket,
-  ) {}
-
-  static async boot(n: number, folder: string): Promise<Machine> {
+    folder: string,
+  ) {
     const path = (name: string) => join(folder, name);
     for (const nic of nics) rmSync(path(`nic${nic}-${n}`), { force: true });
     const server = createServer().listen(path(`port${n}`));
-    await once(server, 'listening');
     const [version] = readdirSync(join(made, 'kernel/lib/modules'));
-    const child = spawn(
+    this.#process = spawn(
       'qemu-system-x86_64',
       [
         ...['-accel', 'tcg,thread=multi', '-cpu', 'max', '-smp', '2', '-m', `${memoryMiB}`],
@@ -124,22 +141,19 @@ class Machine {
       ],
       { stdio: ['ignore', 'ignore', 'inherit'] },
     );
-    const gone = once(child, 'exit').then(() => null);
-    const connected = await Promise.race([once(server, 'connection') as Promise<[Socket]>, gone]);
-    server.close();
-    if (connected === null) throw new Error('qemu ended before its machine had begun');
-    const machine = new Machine(n, child, connected[0]);
-    await machine.#begin(gone);
-    return machine;
+    this.#gone = once(this.#process, 'exit').then(() => null);
+    this.booted = this.#begin(server);
   }
 
-  async #begin(gone: Promise<null>): Promise<void> {
-    void gone.then(() => {
-      for (const command of this.#commands.values()) command.end(null);
-    });
+  async #begin(server: Server): Promise<void> {
+    const connected = await Promise.race([once(server, 'connection') as Promise<[Socket]>, this.#gone]);
+    server.close();
+    if (connected === null) throw new Error('qemu ended before its machine had begun');
+    const [port] = connected;
+    this.#port = port.on('error', () => {}); // its end says as much
     await new Promise<void>((resolve, reject) => {
-      void gone.then(() => reject(new Error(`machine ${this.n} ended before it had begun`)));
-      createInterface(this.port).on('line', (line) => {
+      void this.#gone.then(() => reject(new Error(`machine ${this.n} ended before it had begun`)));
+      createInterface(port).on('line', (line) => {
         this.#note(line);
         if (line === 'ready') resolve();
         const [, id, ended, text] = /^(\d+)(!?) (.*)$/.exec(line) ?? [];
@@ -155,7 +169,7 @@ class Machine {
     const id = String(this.#count++);
     const lines: string[] = [];
     const waiting = new Set<(line: string) => void>();
-    const ended = new Promise<number | null>((resolve) => {
+    const last = new Promise<number>((resolve) => {
       this.#commands.set(id, {
         hear(line) {
           lines.push(line);
@@ -164,22 +178,26 @@ class Machine {
         end: resolve,
       });
     });
+    const ended = Promise.race([last, this.#gone]);
+    const name = `command ${id} of machine ${this.n}`;
     this.#note(`${id} > ${command.slice(0, 160)}`);
-    this.port.write(`${id} ${command}\n`);
-    const prints = (pattern: RegExp) =>
-      new Promise<void>((resolve, reject) => {
+    this.#port?.write(`${id} ${command}\n`);
+    const prints = (pattern: RegExp) => {
+      const printed = new Promise<void>((resolve, reject) => {
         const look = (line: string) => {
           if (!pattern.test(line)) return;
           waiting.delete(look);
           resolve();
         };
         waiting.add(look);
-        void ended.then((code) => reject(new Error(`ended with ${code}:\n${lines.join('\n')}`)));
+        void ended.then((code) => reject(new Error(`${name} ended with ${code}:\n${lines.join('\n')}`)));
       });
+      return inTime(`${name} prints ${pattern}`, printed);
+    };
     const hasPrinted = async (pattern: RegExp) => {
       if (!lines.some((line) => pattern.test(line))) await prints(pattern);
     };
-    return { lines, prints, hasPrinted, ended };
+    return { lines, prints, hasPrinted, ends: () => inTime(`${name} ends`, ended) };
   }
 
   #note(line: string): void {
@@ -189,14 +207,12 @@ class Machine {
 
   /** Stops its clock and all that it does, or lets it go on. */
   freeze(yes: boolean): void {
-    this.process.kill(yes ? 'SIGSTOP' : 'SIGCONT');
+    this.#process.kill(yes ? 'SIGSTOP' : 'SIGCONT');
   }
 
   /** Takes the power away. */
   async losePower(): Promise<void> {
-    if (this.process.exitCode !== null || this.process.signalCode !== null) return;
-    const exited = once(this.process, 'exit');
-    this.process.kill('SIGKILL');
-    await exited;
+    this.#process.kill('SIGKILL');
+    await this.#gone;
   }
 }

@@ -17,11 +17,10 @@ import type { Step } from './programs/several.js';
 const timeout = 400_000;
 
 const known = { HEDDLE_DEVICE: 'sim', HEDDLE_SECRET: 'known to both machines' };
-const place = 'net/world/programs/place';
 
 /** Two ranks, one a machine, which say where they are. `port`: each world has its own. */
 const meeting = (n: number, port: number, own: Readonly<Record<string, string>>): Step => ({
-  ...{ program: place, args: ['15000'] },
+  ...{ program: 'place', args: ['15000'] },
   variables: {
     ...known,
     HEDDLE_RANK: `${n}`,
@@ -31,24 +30,26 @@ const meeting = (n: number, port: number, own: Readonly<Record<string, string>>)
   },
 });
 
-/** The part of a machine in a world of four ranks. */
-const partOf = (n: number) => ({
-  ...{ ...known, HEDDLE_RANK: `${2 * n}`, HEDDLE_WORLD: '4', HEDDLE_RANKS_HERE: '2' },
-  HEDDLE_ADDRESS: '10.99.0.1:29500',
+/** The part of a process in a world of four ranks: it has two from `rank` on. `port`: as `meeting` has it. */
+const partFrom = (rank: number, port = 29_520) => ({
+  ...{ ...known, HEDDLE_RANK: `${rank}`, HEDDLE_WORLD: '4', HEDDLE_RANKS_HERE: '2' },
+  HEDDLE_ADDRESS: `10.99.0.1:${port}`,
 });
+const alone = (rank: number) => ({ ...partFrom(rank), HEDDLE_RANKS_HERE: '1' });
 
 const launchers = Object.entries(launchersAt('10.99.0.1'));
 const [strange, none] = ['known to machine 1 alone', ''];
 
-/** The cases over tcp: over verbs two machines have all. */
-const few = 'mxfp8|^groups|two rounds';
+/** The cases over tcp, and of four nodes, whose ranks form no groups: over verbs two machines have all. */
+const few = 'mxfp8|^groups|two rounds|moved';
+const fewOfFour = 'bf16$|mxfp8|two rounds|moved';
 
 /** What processes of both machines do one after the other, by name. `etcd`: where that listens. */
 const stepsOf = (etcd: string): Readonly<Record<string, (n: number) => Step>> => ({
   ...Object.fromEntries(
     launchers.map(([name, variables], i) => [
       name,
-      (n): Step => ({ program: place, variables: { ...known, ...variables(n, 29_500 + i) } }),
+      (n): Step => ({ program: 'place', variables: { ...known, ...variables(n, 29_500 + i) } }),
     ]),
   ),
   'in etcd': (n) => meeting(n, 0, { HEDDLE_RENDEZVOUS: etcd, HEDDLE_WORLD_ID: 'one' }),
@@ -61,17 +62,17 @@ const stepsOf = (etcd: string): Readonly<Record<string, (n: number) => Step>> =>
       ...{ HEDDLE_RENDEZVOUS: etcd, HEDDLE_WORLD_ID: 'two' },
       ...(n === 1 && { HEDDLE_SECRET: strange }),
     }),
-  engines: (n) => ({ program: 'machines/programs/engines', variables: partOf(n) }),
-  'verbs;ofi_rxm': (n) => rounds(n, 'verbs;ofi_rxm', 'rxe0'),
-  'tcp;ofi_rxm': (n) => rounds(n, 'tcp;ofi_rxm', 'eth0', few),
+  'four nodes': (n) => rounds(alone(2 * n), 'verbs;ofi_rxm', 'rxe0', fewOfFour),
+  engines: (n) => ({ program: 'engines', variables: partFrom(2 * n, 29_521) }),
+  'verbs;ofi_rxm': (n) => rounds(partFrom(2 * n, 29_522), 'verbs;ofi_rxm', 'rxe0'),
+  'tcp;ofi_rxm': (n) => rounds(partFrom(2 * n, 29_523), 'tcp;ofi_rxm', 'eth0', few),
   'what there is': (n) => ({
-    ...{ program: '../src/cli/main', args: [n === 0 ? 'fabric' : 'doctor'], variables: {} },
+    ...{ program: '../../../cli/main', args: [n === 0 ? 'fabric' : 'doctor'], variables: {} },
   }),
 });
 
-const rounds = (n: number, ...args: readonly string[]): Step => ({
-  program: 'suite/programs/nodes-rank',
-  ...{ args, variables: partOf(n) },
+const rounds = (variables: Step['variables'], ...args: readonly string[]): Step => ({
+  ...{ program: 'nodes-rank', args, variables },
 });
 
 describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, () => {
@@ -80,17 +81,21 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
   let names: readonly string[];
   let several: readonly Command[];
   let launched: readonly Command[];
+  /** Those of four nodes that are processes of their own. */
+  let others: readonly Command[];
   beforeAll(async () => {
-    [machines, etcd] = await Promise.all([Machines.boot(), EtcdServer.start(), makeBundle()]);
+    etcd = await EtcdServer.start();
+    machines = new Machines();
+    await Promise.all([machines.boot(0), machines.boot(1), makeBundle()]);
     const steps = stepsOf(`etcd://${outside}:${etcd.port}/heddle`);
     names = Object.keys(steps);
     several = [0, 1].map((n) =>
-      run(n, `${process.execPath} ${transpiled('test/machines/programs/several.ts')}`, {
+      run(n, `${process.execPath} ${bundled('several')}`, {
         STEPS: JSON.stringify(Object.values(steps).map((of) => of(n))),
       }),
     );
     const heddle = `${node} ${transpiled('src/cli/main.ts')}`;
-    const command = `${heddle} run -n 2 --nodes 2 --device sim --no-prefix ${transpiled(`test/${place}.ts`)}`;
+    const command = `${heddle} run -n 2 --nodes 2 --device sim --no-prefix ${bundled('place')}`;
     launched = [0, 1].map((n) => machines.at(n).run(command));
   }, timeout);
   /** A case that failed. What its ranks still do would hold up others, too. */
@@ -125,7 +130,7 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
 
   /** Starts this machine's part of a world of four ranks, which goes on without those that are lost until so many times all were there again. */
   const survive = (n: number, times: number, variables: Readonly<Record<string, string>>): Command =>
-    run(n, `${node} ${bundled('survive')} ${times}`, { ...partOf(n), ...variables });
+    run(n, `${node} ${bundled('survive')} ${times}`, { ...partFrom(2 * n), ...variables });
 
   it.each([...launchers.map(([name]) => name), 'in etcd'])('meet: %s', async (name) => {
     const met = ['rank 0', 'rank 1'];
@@ -135,6 +140,10 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
   });
 
   it('refuse a rank that knows another secret, or none', async () => {
+    // The others wait for a while.
+    others = [1, 3].map((rank) =>
+      run(rank >> 1, `${node} ${bundled('nodes-rank')} 'verbs;ofi_rxm' rxe0 '${fewOfFour}'`, alone(rank)),
+    );
     const [, stranger] = await said('with another secret');
     expect(stranger).toEqual([
       expect.stringMatching(/^failed: rank 1 cannot join .*its secret is another one/),
@@ -145,6 +154,13 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
     const inEtcd = (await said('in etcd, with another secret')).flat().join('\n');
     expect(inEtcd).toContain('was begun with another secret');
     expect(inEtcd).not.toContain('"met"');
+  });
+
+  it('over verbs: rounds of four nodes of one rank each', async () => {
+    expect(await Promise.all(others.map((command) => command.ends()))).toEqual([0, 0]);
+    const lines = [...(await said('four nodes')).flat(), ...others.flatMap(({ lines }) => lines)];
+    const out = lines.filter((line) => line.startsWith('{')).join('\n');
+    requireAllRight(out, 'verbs;ofi_rxm', 4, 1, lines.join('\n'), fewOfFour);
   });
 
   it('run engines over verbs: all operations, and two NICs each with shard peer and bytes', async () => {
@@ -174,23 +190,8 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
     expect(doctor).toMatch(/providers: .*verbs;ofi_rxm \(rxe0, rxe1\)/);
   });
 
-  it('over verbs: rounds of four nodes of one rank each', async () => {
-    // Nobody else is at work by then.
-    await said('what there is');
-    const parts = [0, 1, 2, 3].map((rank) =>
-      run(rank >> 1, `${node} ${bundled('nodes-rank')} 'verbs;ofi_rxm' rxe0 bf16`, {
-        ...known,
-        ...{ HEDDLE_RANK: `${rank}`, HEDDLE_WORLD: '4', HEDDLE_ADDRESS: '10.99.0.1:29501' },
-      }),
-    );
-    expect(await Promise.all(parts.map(({ ended }) => ended))).toEqual([0, 0, 0, 0]);
-    const lines = parts.flatMap(({ lines }) => lines);
-    const out = lines.filter((line) => line.startsWith('{')).join('\n');
-    requireAllRight(out, 'verbs;ofi_rxm', 4, 1, lines.join('\n'), 'bf16');
-  });
-
   it('run a world of their own each by heddle run', async () => {
-    await Promise.all(launched.map(({ ended }) => ended));
+    await Promise.all(launched.map((command) => command.ends()));
     const met = ['rank 0', 'rank 1'];
     for (const { lines } of launched)
       expect(lines.map((line) => JSON.parse(line)).sort((a, b) => a.rank - b.rank)).toEqual(
@@ -200,8 +201,8 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
 
   /** Does something to machine `n`, and waits until it is done. */
   async function inMachine(n: number, command: string): Promise<void> {
-    const { ended, lines } = machines.at(n).run(command);
-    expect(await ended, lines.join('\n')).toBe(0);
+    const { ends, lines } = machines.at(n).run(command);
+    expect(await ends(), lines.join('\n')).toBe(0);
   }
 
   /** Requires that a world's ranks have printed right rows alone, also beside those of machine 1, and have named no others. */
@@ -224,7 +225,7 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
     await inMachine(1, 'rdma link delete rxe0');
     await first.prints(/without 2,3/);
     // It cannot come back by itself: it opens the device again, and says so.
-    expect(await second.ended).toBe(1);
+    expect(await second.ends()).toBe(1);
     expect(second.lines.join('\n')).toContain('FabricError: fi_domain failed');
     requireRight([{ ...second, lines: second.lines.filter((line) => /^\d: /.test(line)) }]);
     await inMachine(1, 'rdma link add rxe0 type rxe netdev eth0');
@@ -234,7 +235,7 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
     await first.prints(/without 2,3/);
     await machines.boot(1);
     const fourth = here(1, 1, 'booted');
-    expect(await Promise.all([first.ended, third.ended, fourth.ended])).toEqual([0, null, 0]);
+    expect(await Promise.all([first, third, fourth].map((command) => command.ends()))).toEqual([0, null, 0]);
     requireRight([first, third, fourth]);
     expect(fourth.lines.some((line) => line.startsWith('3: round'))).toBe(true);
   });
@@ -263,7 +264,7 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
     await first.prints(/without :/);
     // New processes of such a machine come back in storms, and behind the other faults here: each takes long to start.
     await inMachine(1, limitMemory('20M'));
-    expect(await second.ended).toBe(137);
+    expect(await second.ends()).toBe(137);
     await first.prints(/without 2,3/);
     requireRight([first, second]);
   });

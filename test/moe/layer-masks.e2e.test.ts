@@ -1,6 +1,6 @@
 /** Whole layers in a world that loses ranks and goes on. */
 import { describe, expect, it } from 'vitest';
-import { RankLostError, RankMaskedError, RepeatRoundsError } from '../../src/base/errors.js';
+import { RankMaskedError, RepeatRoundsError } from '../../src/base/errors.js';
 import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
 import {
   bytesOf,
@@ -14,6 +14,7 @@ import { type Bits, expertsOf, fromF32 } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
 import { random } from '../../src/verify/testing/index.js';
 import { deep } from './layers.js';
+import { isLoss } from './maskable-rounds.js';
 import { compareLayer, type LayerInputs, makeLayer, placeWeights, plainLayer } from './whole-layer.js';
 
 const ranks = 3;
@@ -56,11 +57,6 @@ function without(out: readonly number[]): LayerInputs {
 type Told = Map<number, { readonly out: Bits; readonly masked: readonly number[] }>;
 
 type How = Partial<MoeLayerOptions> & ForwardOptions & { readonly graph?: boolean };
-
-function isLoss(error: unknown): false {
-  if (error instanceof RankLostError) return false;
-  throw error;
-}
 
 function isOut(error: unknown): false {
   if (error instanceof RankMaskedError) return false;

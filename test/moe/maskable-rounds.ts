@@ -1,4 +1,5 @@
 /** Rounds of a layer that can leave ranks out: launched one by one, or replays of a graph that is captured once. */
+import { RankLostError } from '../../src/base/errors.js';
 import {
   bytesOf,
   ExpertParallel,
@@ -9,6 +10,11 @@ import {
 import type { Bits, Source } from '../../src/moe/layer/index.js';
 import type { World } from '../../src/net/world/index.js';
 import { ExampleExperts, layerOf, type shapeOfRounds } from '../../src/verify/testing/index.js';
+
+export function isLoss(error: unknown): false {
+  if (error instanceof RankLostError) return false;
+  throw error;
+}
 
 const launch = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
 export const tuned = (way: 'push' | 'pull') => ({

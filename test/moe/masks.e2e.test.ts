@@ -1,6 +1,6 @@
 /** Worlds that lose ranks, and go on without them. test/suite/cases.ts has rounds that leave ranks out. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { HeddleError, RankLostError, RankMaskedError, RepeatRoundsError } from '../../src/base/errors.js';
+import { HeddleError, RankMaskedError, RepeatRoundsError } from '../../src/base/errors.js';
 import { SimMachine } from '../../src/gpu/sim/index.js';
 import { ExpertParallel, type ExpertParallelOptions, readBits, roundsInside } from '../../src/moe/index.js';
 import { type Bits, reference } from '../../src/moe/layer/index.js';
@@ -17,7 +17,7 @@ import {
 import { needing } from '../needs.js';
 import { freePort } from '../net/world/circles.js';
 import { namedPoints } from '../net/world/falls.js';
-import { maskableRounds, messages, tuned } from './maskable-rounds.js';
+import { isLoss, maskableRounds, messages, tuned } from './maskable-rounds.js';
 
 /** For each way; by hand some hundreds. */
 const storms = Number(process.env.HEDDLE_TEST_STORMS ?? 5);
@@ -41,11 +41,6 @@ interface Told {
 const small = shapeOfRounds({ ranks: 4, experts: 8, topK: 3, maxTokens: 3, hidden: 16, dtype: 'bf16' });
 const rounds = 4;
 const sourcesOf = (round: number) => makeSources(small, small.maxTokens, round);
-
-function isLoss(error: unknown): false {
-  if (error instanceof RankLostError) return false;
-  throw error;
-}
 
 /** All rounds, a synchronize behind each, or behind each replay of a graph; repeated where the layer says so. */
 async function persist(

@@ -3,7 +3,7 @@
  * a few of them in Vitest, beside the many of cases.ts; real ones run all, in test/on-gpus.
  */
 import { familyNamed, type TransportName } from '../../src/moe/families/index.js';
-import { bitsOf } from '../../src/moe/layer/index.js';
+import { bitsOf, type Placement } from '../../src/moe/layer/index.js';
 import type { World } from '../../src/net/world/index.js';
 import { requireSame } from '../../src/verify/check/subjects/by-rank.js';
 import { carriedBy, carriedRounds, type Rounds, roundsOf } from '../../src/verify/check/subjects/rounds.js';
@@ -113,6 +113,12 @@ export function roundTripCases(
   const mxfp8 = { ...e4m3, combineFormat: 'mxfp8' } as const;
   const wild = { dtype: 'f32', hidden: 14 * 128, maxTokens: 2, extremes: true } as const;
   const counts = true;
+  const experts = 3 * ranks + 1;
+  /** Of five places a rank, one is empty, and some experts have two. */
+  const placement = (turn: number): Placement => ({
+    ...{ experts, ranks },
+    places: Array.from({ length: 5 * ranks }, (_, place) => ((place + turn) % (experts + 1)) - 1),
+  });
 
   const trips: Record<string, Trip> = {
     bf16: {},
@@ -123,7 +129,10 @@ export function roundTripCases(
     'rows of 13 f16': { dtype: 'f16', hidden: 13 },
     'rows of 77 f32': { dtype: 'f32', hidden: 77, counts },
     'rows of 1000 bf16': { hidden: 1000 },
-    'uneven and empty ranks': { tokens: uneven, counts, inspect: true },
+    'uneven and empty ranks, no weights, experts moved': {
+      ...{ tokens: uneven, counts, inspect: true, weights: false },
+      placements: uneven.map((_, round) => placement(round >> 1)),
+    },
     'nobody brings a token': { tokens: [none, none], counts },
     'holes (-1)': { ...holes, counts },
     'ids out of range': { stray: true, counts },
@@ -185,7 +194,7 @@ export function roundTripCases(
     'a graph, replayed': { ...replayed(), counts },
     'a graph of two rounds in flight, replayed': { ...replayed(2), split: true, rounds: 2 },
   };
-  const plain = { ranks, experts: 3 * ranks + 1, topK: 4, maxTokens: 5, hidden: 24 };
+  const plain = { ranks, experts, topK: 4, maxTokens: 5, hidden: 24 };
   return Object.entries(trips)
     .filter(([name]) => name !== 'all remote' || ranks > 1)
     .filter(([name]) => !name.startsWith('pull') || (carrier.family ?? 'one-sided') === 'one-sided')
@@ -194,7 +203,7 @@ export function roundTripCases(
 
 /** Every feature once: those that each network must carry. */
 const features =
-  /^(bf16|payloads of many lengths|uneven and empty ranks|nobody brings a token|ids out of range|combine weighs|bf16 as e4m3|bf16 as mxfp8|groups, counts|no weights|push, rows in three parts|a graph(, replayed| of two rounds.*))$/;
+  /^(bf16|payloads of many lengths|uneven and empty ranks.*|nobody brings a token|ids out of range|combine weighs|bf16 as e4m3|bf16 as mxfp8|groups, counts|push, rows in three parts|a graph(, replayed| of two rounds.*))$/;
 
 export const featureCases = (ranks: number, carrier: CarriedBy): RoundTripCase[] =>
   roundTripCases(ranks, { ...carrier, replays: 3 }).filter(({ name }) => features.test(name));

@@ -5,7 +5,7 @@
 import { messageOf } from '../../../src/base/errors.js';
 
 export interface Step {
-  /** Below `test`, without its ending. */
+  /** Of the bundle, in which this one lies, or a path from there, without its ending. */
   readonly program: string;
   readonly args?: readonly string[];
   readonly variables: Readonly<Record<string, string>>;
@@ -17,7 +17,7 @@ for (const [n, { program, args = [], variables }] of steps.entries()) {
   Object.assign(process.env, variables);
   try {
     // Another URL each time, so that a program runs again.
-    await import(new URL(`../../${program}.js?${n}`, import.meta.url).href);
+    await import(new URL(`./${program}.js?${n}`, import.meta.url).href);
   } catch (error) {
     console.log(`failed: ${messageOf(error)}`);
   }

@@ -1,14 +1,7 @@
 import { it } from 'vitest';
 import { describeOver } from '../../needs.js';
+import { isRunning } from '../../processes.js';
 import { expectIsolated, limitMs, lose, timeoutMs } from './loss.js';
-
-function isRunning(pid: number): boolean {
-  try {
-    return process.kill(pid, 0);
-  } catch {
-    return false;
-  }
-}
 
 const tests = (provider: string): void => {
   it('that is killed ends its own operations and nobody else’s', async () => {

@@ -6,7 +6,7 @@ import { World } from '../../../src/net/world/index.js';
 import { roundTripCases } from '../../suite/round-trip.js';
 
 const few: readonly string[] = [
-  'uneven and empty ranks',
+  'uneven and empty ranks, no weights, experts moved',
   'payloads of many lengths',
   'ids out of range',
   'pull, rows in three parts',

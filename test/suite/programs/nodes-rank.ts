@@ -13,7 +13,8 @@ const devices = provider === 'shm' ? [] : [device];
 // Messages of node 0 lie in the host's memory, all others' in memory of their simulated GPUs: nobody needs the same.
 const wires = process.env.HEDDLE_RANK === '0' ? 'host' : 'gpu';
 
-await World.join({ fabric: { provider, devices, wires } }, async (world) => {
+// In an emulated machine a rank may try its wire for a minute longer than another.
+await World.join({ timeoutMs: 200_000, fabric: { provider, devices, wires } }, async (world) => {
   const { side, why } = await world.wires();
   console.log(JSON.stringify({ rank: world.rank, name: `${side}: ${why}` }));
   for (const { name, run } of casesAcross(world.ranks, world.topology.nodes)) {

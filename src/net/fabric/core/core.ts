@@ -59,7 +59,6 @@ export function createCore(options: CoreOptions) {
   const arrivals = listed ? new ImmediateQueue(shared.immediates) : null;
   const reports = createReports(shared);
   const requests = new Requests();
-  const verbs = options.rails[0]!.device.provider === 'verbs;ofi_rxm';
   const clock = new PollingClock(options.timeoutMs);
 
   const rails = options.rails.map((one) => openRail(one));
@@ -387,6 +386,7 @@ export function createCore(options: CoreOptions) {
   // ---- The end -------------------------------------------------------------------------------------------------
 
   function close(): void {
+    const { verbs } = rails[0]!;
     if (verbs) {
       // rxm falls where it ends a connection by which messages have come that nobody has looked at: so none can come any more, and both ends look.
       regions.closeAll();

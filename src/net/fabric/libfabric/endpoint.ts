@@ -211,7 +211,7 @@ export function openRail(chosen: Chosen) {
   }
 
   return {
-    ...{ device, main, queue, entries, endpointForPeer, register, readError, close },
+    ...{ device, verbs, main, queue, entries, endpointForPeer, register, readError, close },
     /** The endpoint's own address as the provider writes it. */
     address: ownAddress(main.endpoint),
     readQueue: method(queue, 'fi_cq_read'),

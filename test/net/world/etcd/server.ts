@@ -51,7 +51,7 @@ export class EtcdServer {
       ],
       { stdio: 'ignore', env: { PATH: process.env.PATH, ETCD_UNSUPPORTED_ARCH: process.arch } },
     );
-    for (;;) {
+    for (const begun = performance.now(); ; ) {
       const socket = connect(this.port, '127.0.0.1');
       const connected = await once(socket, 'connect').then(
         () => true,
@@ -59,6 +59,9 @@ export class EtcdServer {
       );
       socket.destroy();
       if (connected) break;
+      const { exitCode } = this.#process;
+      if (exitCode !== null || performance.now() - begun > 60_000)
+        throw new Error(`etcd does not listen on port ${this.port} after 60 s, or it ended: ${exitCode}`);
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
     if (scheme === 'http') await this.ask('kv/range', { key: 'aA==' });
