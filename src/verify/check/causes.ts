@@ -167,16 +167,20 @@ class Trials {
         explain({ rules: [rule], mend: null }, await this.#run([...this.#of.assumed, rule], []));
       explain({ rules: open, mend: null }, withAll);
     }
-    // A change that mends all goes first. Two changes mend nothing that one does.
-    for (const [most, mendsAll] of [
-      [1, true],
-      [1, false],
-      [mostTogether, false],
+    // A change that mends all goes first, and a wait last: all others stand still for it. Two changes mend nothing that one does.
+    for (const [most, mendsAll, isWait] of [
+      [1, true, false],
+      [1, true, true],
+      [1, false, false],
+      [1, false, true],
+      [mostTogether, false, false],
+      [mostTogether, false, true],
     ] as const) {
       const tried = new Set<string>();
       for (const finding of left)
         for (const mend of this.#mendsOf(finding, mendsAll)) {
           const key = JSON.stringify(mend);
+          if ((mend.kind === 'quiet') !== isWait) continue;
           if (!left.includes(finding) || tried.has(key)) continue;
           tried.add(key);
           await this.#try(mend, most, mendsAll, finding, findings, left, (words, back) =>

@@ -20,7 +20,7 @@ interface Kernel {
   /** In C++, without its arguments. */
   readonly plain: string;
   readonly entry: PtxFunction;
-  readonly params: readonly (Declared & { readonly bytes: number })[];
+  readonly params: readonly (Declared & { readonly bytes: number; readonly isNumber: boolean })[];
   /** All parameters and fields of structs. */
   readonly leaves: readonly Declared[];
 }
@@ -198,7 +198,7 @@ function configurationOf(kernels: readonly Kernel[], source: Source, structs: Ma
       ...params.map((one) => {
         const fields = source.fields(one.type);
         const isKnown =
-          isPointer(one) || one.bytes <= 8 || (fields && struct(structOf(fields)).bytes === one.bytes);
+          isPointer(one) || one.isNumber || (fields && struct(structOf(fields)).bytes === one.bytes);
         return `      ${one.name}: ${isKnown ? `${value(one)},` : `new Uint8Array(${one.bytes}), // struct({ its fields }).of({ … })`}`;
       }),
       '    });',
@@ -274,7 +274,7 @@ class Source {
         const { name: own, type: said } = isKnown
           ? written[i]!
           : { name, type: type === 'u64' ? 'void*' : '' };
-        return { name: own, type: types?.[i] ?? said, count: null, bytes };
+        return { name: own, type: types?.[i] ?? said, count: null, bytes, isNumber: type !== null };
       }),
     };
   }
@@ -284,7 +284,7 @@ class Source {
     const name = withoutScope(type);
     const body = name === '' ? null : this.#inside(`\\bstruct\\b[^;{}]*?\\b${name}\\s*\\{`);
     if (body === null) return null;
-    const written = parts(unqualified(body), ';').filter((one) => !/\(|\bstatic\b/.test(one));
+    const written = parts(unqualified(body), ';').filter((one) => !/\(|\b(static|typedef|using)\b/.test(one));
     const all = written.map((one) => this.#declared(one));
     return all.every((one) => one !== null) ? all : null;
   }

@@ -4,7 +4,9 @@ constexpr int most = 8;
 struct Signal {
   unsigned epoch;
 };
+struct Nothing {};
 struct __align__(16) Peers {
+  using Value = float;
   float* inbox[most];
   Signal* signal[most];
 };
@@ -44,7 +46,7 @@ __global__ void one_shot(T** boxes, T* out, unsigned** signals, size_t numel, si
 template __global__ void one_shot<float>(float**, float*, unsigned**, size_t, size_t, size_t);
 
 // Both ranks address the same memory.
-__global__ void hand_over(int* data, volatile int* flag, int* out, int rank) {
+__global__ void hand_over(int* data, volatile int* flag, int* out, int rank, Nothing nothing) {
   if (rank == 0) {
     data[threadIdx.x] = threadIdx.x;
     __syncthreads();

@@ -77,10 +77,11 @@ const registersMoved = (name: string, more: number) =>
     else g.group.takeRegisters(MORE);
   });
 
-/** Of two warp groups, one gives: all of it, or so many threads of it. */
+/** Of two warp groups, which begin with 248 registers a thread, one gives: all of it, or so many threads of it. */
 const givenBy = (name: string, threads: number) =>
   kernel({ name, params, maxThreads: 256, using: { THREADS: threads } }, (g, _, { THREADS }) => {
     if (g.threadIdx.x < THREADS) g.group.giveRegisters(40);
+    else if (THREADS === 128) g.group.takeRegisters(248);
   });
 
 /** Each block of a cluster arrives at the mbarrier of the other. */

@@ -89,7 +89,7 @@ describe('the all-reduce of examples/ptx', () => {
     ]);
     await expect(ptxSubject(join(folder, 'missing.ptx'), module)).rejects.toThrow('cannot be read');
     const absent = join(folder, 'absent.ts');
-    await expect(ptxSubject(file, absent)).rejects.toThrow('look at its guesses');
+    await expect(ptxSubject(file, absent, true)).rejects.toThrow('look at its guesses');
     expect(readFileSync(absent, 'utf8')).toContain("host.launch(kernels.kernel('nothing'");
     const other = join(folder, 'other.mjs');
     writeFileSync(other, 'export const nothing = 1;');
