@@ -168,14 +168,8 @@ class Trials {
       explain({ rules: open, mend: null }, withAll);
     }
     // A change that mends all goes first, and a wait last: all others stand still for it. Two changes mend nothing that one does.
-    for (const [most, mendsAll, isWait] of [
-      [1, true, false],
-      [1, true, true],
-      [1, false, false],
-      [1, false, true],
-      [mostTogether, false, false],
-      [mostTogether, false, true],
-    ] as const) {
+    for (const pass of [0, 1, 2, 3, 4, 5]) {
+      const [most, mendsAll, isWait] = [pass < 4 ? 1 : mostTogether, pass < 2, pass % 2 === 1];
       const tried = new Set<string>();
       for (const finding of left)
         for (const mend of this.#mendsOf(finding, mendsAll)) {
