@@ -30,10 +30,9 @@ describe('the first host', needing('nvcc'), () => {
   test('finds what is missing in each kernel, with a mend that was tried', async () => {
     expect(await heddle(['check', '--ptx', ptx, '--host', host])).toBe(2);
     expect(err).toContain('look at its guesses, then say the same again. If the name is a slip');
-    const text = readFileSync(host, 'utf8');
-    writeFileSync(host, text.replace('heddle/check', transpiledUrl('src/verify/check/index.ts').href));
-    const subject = await ptxSubject(ptx, host);
-    const { causes } = await check([subject], { seeds: 20 });
+    const door = transpiledUrl('src/verify/check/index.ts').href;
+    writeFileSync(host, readFileSync(host, 'utf8').replace('heddle/check', door));
+    const { causes } = await check([await ptxSubject(ptx, host)], { seeds: 20 });
     const at = (mark: string): string => `first-host.cu:${lineMarked(source, mark)}`;
     expect(causes.map(({ mend }) => mend)).toEqual([
       `__threadfence_system() before ${at('push')}:5`,
