@@ -44,6 +44,6 @@ export function listText(reports: readonly ProviderReport[], nics = listNics()):
   const lacking = reports.filter(({ missing }) => missing !== null);
   const lines = lacking.map(({ provider, missing }) => `${provider}: ${missing}`);
   const soft = nics.filter(({ detail }) => detail.startsWith('soft-RoCE'));
-  lines.push(...soft.map(({ name, detail }) => `${name}: ${detail}`));
+  lines.push(...soft.map(({ name, up, detail }) => `${name}${up ? '' : ', without a link'}: ${detail}`));
   return [textTable(deviceColumns, devices), '', ...lines].join('\n').trimEnd();
 }

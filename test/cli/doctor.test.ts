@@ -256,7 +256,8 @@ describe('network interfaces', () => {
         place: join(realpathSync(root), 'class/net/eth0/device'),
       },
     ]);
-    expect(listText([], listNics(root))).toMatch(/^rxe0: soft-RoCE on eth0: .*no measure of speed/m);
+    const down = listNics(root).map((nic) => ({ ...nic, up: false }));
+    expect(listText([], down)).toMatch(/^rxe0, without a link: soft-RoCE on eth0: .*no measure of speed/m);
     expect(examineNics(listNics(root), []).detail).toContain('rxe0 up, soft-RoCE on eth0');
     // As libfabric calls them; it knows some that the system does not.
     const all = ['mlx5_0', 'mlx5_0-rdm', 'mlx5_1', 'mlx5_2', 'eth0', 'lo'];

@@ -81,7 +81,7 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
   let names: readonly string[];
   let several: readonly Command[];
   let launched: readonly Command[];
-  /** Those of four nodes that are processes of their own. */
+  /** Those of four nodes that are processes of their own. They start while the others wait. */
   let others: readonly Command[];
   beforeAll(async () => {
     etcd = await EtcdServer.start();
@@ -140,7 +140,6 @@ describe('two virtual machines', { timeout, ...needing('machines', 'etcd') }, ()
   });
 
   it('refuse a rank that knows another secret, or none', async () => {
-    // The others wait for a while.
     others = [1, 3].map((rank) =>
       run(rank >> 1, `${node} ${bundled('nodes-rank')} 'verbs;ofi_rxm' rxe0 '${fewOfFour}'`, alone(rank)),
     );
