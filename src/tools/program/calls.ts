@@ -3,7 +3,12 @@ import type { Process } from './process.js';
 
 /** Results that a program sees. */
 export const cuda = {
-  ...{ invalid: 1, memory: 2, symbol: 13, function: 98, handle: 400, notReady: 600, failed: 719 },
+  invalid: 1,
+  symbol: 13,
+  function: 98,
+  handle: 400,
+  notReady: 600,
+  failed: 719,
 };
 
 export class CallError extends Error {

@@ -189,14 +189,10 @@ export class Session {
     }
   }
 
-  #gpu(rank: number): Gpu {
-    return this.#gpus[rank]!;
-  }
-
   #eventOf = (number: number): Recordable => known(this.#events, 'event', number, cuda.handle);
 
   #streamOf(device: number, number: number): SimStream {
-    return (this.#streams.get(number) ?? this.#gpu(device)).ordered(number);
+    return (this.#streams.get(number) ?? this.#gpus[device]!).ordered(number);
   }
 
   /** Now, or as a node of a graph: of one that is made by hand, or that the stream captures. The call may wait for room in the stream. */
@@ -254,8 +250,7 @@ export class Session {
     // What hosts write is not seen, so no byte counts as one that nobody wrote.
     const memory = of === undefined ? device.allocate(bytes, name) : device.allocateWindow(bytes, name);
     const { address, handle } = memory;
-    const free = (): void => memory.free();
-    this.#memories.set(upper(address), { rank, bytes, handle, free, ...(of && { of }) });
+    this.#memories.set(upper(address), { rank, bytes, handle, free: () => memory.free(), ...(of && { of }) });
     return address;
   }
 
@@ -320,7 +315,7 @@ export class Session {
     free: async (_, address) => {
       const { rank, free, stays } = this.#memoryOf(address);
       if (!stays) this.#memories.delete(upper(address));
-      await this.#moving(this.#gpu(rank).synchronize());
+      await this.#moving(this.#gpus[rank]!.synchronize());
       if (!stays) free();
     },
     mallocAsync: async (call, bytes, stream, pool) => {
@@ -364,8 +359,8 @@ export class Session {
         await this.#moving(this.#streamOf(device, stream).synchronize());
     },
     peerCopy: async ({ device }, to, from, bytes, there, here) => {
-      await this.#moving(Promise.all([there, here].map((rank) => this.#gpu(rank).synchronize())));
-      const stream = this.#gpu(device).ordered(0);
+      await this.#moving(Promise.all([there, here].map((rank) => this.#gpus[rank]!.synchronize())));
+      const stream = this.#gpus[device]!.ordered(0);
       stream.copy(to, from, bytes);
       await this.#moving(stream.synchronize());
     },
@@ -378,13 +373,13 @@ export class Session {
       return found.rank + 1 + 2 ** 32 * { host: 1, device: 2, managed: 3 }[found.of ?? 'device'];
     },
     stream: ({ device }, flags) => {
-      this.#gpu(device).add(this.#next, (flags & 1) === 0);
-      return this.#add(this.#streams, this.#gpu(device));
+      this.#gpus[device]!.add(this.#next, (flags & 1) === 0);
+      return this.#add(this.#streams, this.#gpus[device]!);
     },
     streamDestroy: (_, stream) => this.#streams.get(stream)?.remove(stream),
     event: ({ device }) => {
       const event = this.#machine.device(device).createEvent();
-      return this.#add(this.#events, { gpu: this.#gpu(device), event, captured: null });
+      return this.#add(this.#events, { gpu: this.#gpus[device]!, event, captured: null });
     },
     eventDestroy: (_, event) => void this.#events.delete(event),
     record: ({ device }, number, stream) => {
@@ -417,7 +412,7 @@ export class Session {
     },
     streamQuery: ({ device }, stream) => {
       const event = recorded(this.#streamOf(device, stream));
-      return this.#query({ gpu: this.#gpu(device), event });
+      return this.#query({ gpu: this.#gpus[device]!, event });
     },
     hostFunction: (call, stream, run, value) => {
       const work: Work = (on) => on.callHost(() => call.process.call(run, value));
@@ -483,7 +478,7 @@ export class Session {
       const graph = known(this.#executables, 'executable', executable);
       return this.#enqueue(call, stream, nodeKinds.graph, (on) => graph.launch(on));
     },
-    deviceSynchronize: ({ device }) => this.#moving(this.#gpu(device).synchronize()),
+    deviceSynchronize: ({ device }) => this.#moving(this.#gpus[device]!.synchronize()),
     count: () => this.#gpus.length,
     symbol: ({ process, device }, host) => {
       const { texts, name } = process.variables.get(host) ?? { texts: [], name: '' };
