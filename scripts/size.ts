@@ -16,7 +16,7 @@ const ceilings = {
   lang: 11_350,
   gpu: 21_790,
   net: 11_265,
-  moe: 19_990,
+  moe: 20_125,
   verify: 7_510,
   tools: 10_100,
   cli: 2_955,
@@ -35,7 +35,7 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 86_138 },
+  { name: 'src', files: sources('src'), ceiling: 86_273 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 2_015 },
   { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_810 },
 ];

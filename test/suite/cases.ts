@@ -131,6 +131,9 @@ const added = each(
     'pulled, several vectors at a time': {
       ...{ hidden: 1040, ranks: 2, tuning: spread('pull', { threads: 32, parts: 1 }) },
     },
+    'pulled by two halves': {
+      ...{ hidden: 1024, ranks: 2, tuning: spread('pull', { blocks: 1, parts: 1, teams: 2 }) },
+    },
     e4m3: { combineFormat: 'e4m3' },
     'f32, split': { dtype: 'f32', split: true },
     'a graph': { graph: true },

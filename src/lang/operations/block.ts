@@ -138,7 +138,7 @@ export const block = {
       signature: calls<(to: Pointer<'v16'>, from: Pointer<'v16'>) => void>(),
       takes: { to: shared, from: global },
       cuda: `DEVICE void async_load(v16* to, const v16* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
                :
                : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from))
                : "memory");

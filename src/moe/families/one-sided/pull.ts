@@ -6,6 +6,7 @@ import { device, kernel, pointer } from '../../../lang/index.js';
 import { combineParams } from '../common/params.js';
 import { countRound, flags } from './flags.js';
 import { gatherPulled } from './gather.js';
+import { addRows, askForRows, halvesOf } from './halves.js';
 import type { OneSided } from './kit.js';
 import { sumPiece } from './sum-piece.js';
 
@@ -18,6 +19,7 @@ export function pullKernel(o: OneSided) {
       using: {
         ...{ ...o.u, ...o.phases.combine, ...flags(o, 'combine'), countRound },
         ...{ routeIn: routeIn(o), sumPiece: sumPiece(o, gatherPulled(o)) },
+        ...{ ...halvesOf(o), askForRows: askForRows(o), addRows: addRows(o) },
       },
     },
     (g, { win, topkIds, out, tokens, limit }, u) => {
@@ -40,10 +42,31 @@ export function pullKernel(o: OneSided) {
       u.awaitPeers({ win, mask, epoch, limit: patience[0]! });
 
       const stride = g.gridDim.x * u.TEAMS;
-      for (let piece = first; piece < tokens * u.PARTS; piece += stride) {
-        const next = u.living({ mask, id: u.routeIn({ topkIds, piece: piece + stride, tokens }) });
-        u.sumPiece({ win, out, id, token: piece / u.PARTS, part: piece % u.PARTS, epoch, patience });
-        id = next;
+      if (u.EACH > 0) {
+        const both = g.shared('v16', u.BOTH);
+        let half = g.u32(0);
+        let count = g.u32(0);
+        if (first < tokens) count = u.askForRows({ win, both, half, token: first, id });
+        g.async.commit();
+        id = u.living({ mask, id: u.routeIn({ topkIds, piece: first + stride, tokens }) });
+        for (let token = first; token < tokens; token += stride) {
+          const next = u.living({ mask, id: u.routeIn({ topkIds, piece: token + 2 * stride, tokens }) });
+          let later = g.u32(0);
+          if (token + stride < tokens)
+            later = u.askForRows({ win, both, half: 1 - half, token: token + stride, id });
+          g.async.commit();
+          g.async.wait(1);
+          u.addRows({ both, half, token, count, out });
+          count = later;
+          half = 1 - half;
+          id = next;
+        }
+      } else {
+        for (let piece = first; piece < tokens * u.PARTS; piece += stride) {
+          const next = u.living({ mask, id: u.routeIn({ topkIds, piece: piece + stride, tokens }) });
+          u.sumPiece({ win, out, id, token: piece / u.PARTS, part: piece % u.PARTS, epoch, patience });
+          id = next;
+        }
       }
       if (u.COUNTS) u.zeroCounts({ mine });
     },

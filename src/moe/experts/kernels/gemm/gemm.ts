@@ -6,6 +6,7 @@
 import { kernel } from '../../../../lang/index.js';
 import { cutLast, endTiles } from './find.js';
 import { gemmKit } from './kit.js';
+import { fillTable } from './packed.js';
 import { type GemmShape, type GemmTile, pieceOf } from './shape.js';
 import { makeTile } from './tile.js';
 
@@ -18,16 +19,17 @@ export function gemmKernel(shape: GemmShape, tiling: GemmTile) {
       maxThreads: kit.threads,
       params: { ...kit.planned, ...kit.pointers },
       using: {
-        ...{ ...kit.u, cutLast: cutLast(kit), endTiles: endTiles(kit), makeTile: makeTile(kit) },
+        ...{ ...kit.u, cutLast: cutLast(kit), endTiles: endTiles(kit), makeTile: makeTile(kit), fillTable },
         ...{ makeHalf: cutInto(tiling.cuts === 4 ? 2 : tiling.cuts), makeQuarter: cutInto(tiling.cuts) },
       },
     },
     (g, { counts, offsets, routes, count, from, weights, to, scales, bias, weightScales }, u) => {
-      g.awaitPrevious();
-      g.releaseNext();
-      const stages = g.shared('v16', u.STAGES * u.TILE_UNITS);
+      const stages = g.shared('v16', u.STAGES * u.TILE_UNITS + u.TABLE_UNITS);
       /** [expert]: tiles of rows of it and those before. */
       const ends = g.shared('u32', u.EXPERTS);
+      if (u.PACKED) u.fillTable({ table: stages.at(u.STAGES * u.TILE_UNITS) });
+      g.awaitPrevious();
+      g.releaseNext();
       if (g.warpId === 0) u.endTiles({ planned: { counts, offsets, count }, ends });
       g.barrier();
       const tiles = g.load(ends.at(u.EXPERTS - 1)) * u.ACROSS;

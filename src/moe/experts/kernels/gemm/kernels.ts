@@ -72,7 +72,7 @@ export function gemmTile(
   if (packed && rows <= groupRows)
     return {
       ...{ warpRows: 1, warpColumns: 4, few: true, resident: 2, cuts: 1, columns: fits },
-      ...(rows <= 20 ? { rows: 32, stages: 8 } : { rows: 64, stages: 6 }),
+      ...(rows <= 20 ? { rows: 32, stages: 5 } : { rows: 64, stages: 4 }),
     };
   if (rows <= 48) {
     const shape = { warpRows: 1, warpColumns: 4, few: true, resident: 2, cuts: 1 };

@@ -2,7 +2,7 @@
 import { ArgumentError } from '../../../../base/errors.js';
 import { list, pointer, record, registers } from '../../../../lang/index.js';
 import { scaleBlock } from '../../../layer/index.js';
-import { type GemmShape, type GemmTile, packedUnits, stageDepth, stageUnits } from './shape.js';
+import { type GemmShape, type GemmTile, packedUnits, stageDepth, stageUnits, tableUnits } from './shape.js';
 
 /** Parameters that say which rows there are. */
 export const plannedOf = ({ rows }: Pick<GemmShape, 'rows'>) => {
@@ -82,6 +82,7 @@ export function gemmKit(shape: GemmShape, tile: GemmTile) {
       },
       /** Vectors in a stage: of its rows, and all. */
       ...{ ROW_UNITS: tile.rows * stageUnits, TILE_UNITS: tile.rows * stageUnits + weightsOfStage },
+      TABLE_UNITS: packed ? tableUnits : 0,
       ...{ WEIGHT_VECTORS: weightVectors, WEIGHT_ROWS: outputs * (gated ? 2 : 1) },
       /** Elements of a row that goes out of a tile, and how many tiles make one. */
       ...{ MADE: made, ACROSS: outputs / made },

@@ -6,8 +6,8 @@
  * each row of weights, gates before what they scale; then the scales of the other 32.
  *
  * The tensor cores may add products up in any order, if rows and weights agree on it. So lane % 4 = q has elements 16 · q to 16 · q + 15
- * of a stage, which are eight bytes of weights. Of each eight elements a lane's word has, the first and the fifth make a pair, the second and the sixth, and
- * so on: their nibbles have the same place in the halves of the word.
+ * of a stage, which are eight bytes of weights. A byte's pair of bf16 comes from a table in shared memory: each lane has one of its own, in
+ * its own bank. So a byte costs three instructions and no conflict; shifts and masks alone cost five, by the pipe that is busiest here.
  */
 import { constant, device, pointer, registers } from '../../../../lang/index.js';
 import type { GemmKit } from './kit.js';
@@ -58,22 +58,37 @@ export const loadPacked = ({ inputs, tile, threads, shape, u: numbers }: GemmKit
   );
 
 /**
- * Makes four pairs of bf16 of eight e2m1, times a scale. An e2m1 has a sign, two bits of exponent and one of mantissa: in the places of a bf16's last
+ * Writes the table of pairs: [byte][lane]. An e2m1 has a sign, two bits of exponent and one of mantissa: in the places of a bf16's last
  * bits of exponent and its first of mantissa they make the same number divided by 2^126, subnormal ones too.
  */
+export const fillTable = device({ params: { table: pointer('v16') } }, (g, { table }) => {
+  for (let byte = g.threadIdx.x; byte < 256; byte += g.blockDim.x) {
+    const signs = ((byte & 0x08) << 12) | ((byte & 0x80) << 24);
+    const pair = signs | ((byte & 0x07) << 6) | ((byte & 0x70) << 18);
+    // Threads begin at different vectors, in different banks.
+    for (const v of g.unroll(8))
+      g.store(table.at(byte * 8 + ((byte + v) % 8)), g.pack('u32', [pair, pair, pair, pair]));
+  }
+});
+
+/** Makes four pairs of bf16 of a word's bytes, times a scale: of the first and the third, then of the others. */
 const unpack = device(
   {
-    params: { word: 'u32', by: 'u32', pairs: registers('u32'), at: constant<number>() },
-    using: { SIGNS: 0x80008000, REST: 0x01c001c0 },
+    params: {
+      ...{ word: 'u32', table: pointer('u8'), by: 'u32' },
+      ...{ pairs: registers('u32'), at: constant<number>() },
+    },
   },
-  (g, { word, by, pairs, at }, u) => {
-    const rest = g.registers('u32', 4);
-    rest[0] = word << 6;
-    rest[1] = word << 2;
-    rest[2] = word >>> 2;
-    rest[3] = word >>> 6;
-    for (const i of g.unroll(4))
-      pairs[at + i] = g.multiplyPairs((rest[i]! & u.REST) | ((word << (12 - 4 * i)) & u.SIGNS), by);
+  (g, { word, table, by, pairs, at }) => {
+    const places = g.registers('u32', 4);
+    places[0] = word << 7;
+    places[1] = word >>> 9;
+    places[2] = word >>> 1;
+    places[3] = word >>> 17;
+    for (const i of g.unroll(4)) {
+      const place = table.at((places[i]! & 0x7f80) | (4 * g.laneId)).as('u32');
+      pairs[at + i] = g.multiplyPairs(g.load(place), by);
+    }
   },
 );
 
@@ -81,14 +96,17 @@ const unpack = device(
 const multiplyPacked = (kit: GemmKit) =>
   device(
     {
-      params: { stage: pointer('v16'), parts: constant<number>(), sums: registers('v16') },
+      params: {
+        ...{ stage: pointer('v16'), table: pointer('u8') },
+        ...{ parts: constant<number>(), sums: registers('v16') },
+      },
       using: {
         ...{ ...kit.u, unpack, COLUMNS: kit.tile.columns, WEIGHTS: kit.tile.columns * packedUnits },
         // A bf16 of 2^(scale − 127 + 126 − 32), once in each half of a word; infinity where the exponent has no room for it.
         ...{ EXPONENT: 126 - shift, PAIR: 0x00800080 },
       },
     },
-    (g, { stage, parts, sums }, u) => {
+    (g, { stage, table, parts, sums }, u) => {
       const row = (g.warpId / u.WARP_COLUMNS) * (16 * u.ROW_PARTS) + g.laneId / 4;
       const own = (g.warpId % u.WARP_COLUMNS) * (16 * u.COLUMN_PARTS) + g.laneId / 4;
       const quarter = g.laneId % 4;
@@ -109,7 +127,7 @@ const multiplyPacked = (kit: GemmKit) =>
         by[n] = g.min(g.load(scales.at(place)) + u.EXPONENT, g.u32(255)) * u.PAIR;
       }
       for (const t of g.unroll(2)) {
-        // Pairs of a warp's rows, as those of weights: of the first half of a lane's eight elements, and of the second.
+        // Pairs of a warp's rows, as those of weights: of the first and third of a lane's four, and of the others.
         const a = g.registers('v16', 2 * parts);
         for (const m of g.unroll(parts)) {
           const from = stage.at((row + 16 * m) * u.U + ((2 * quarter + t) ^ (g.laneId / 4)));
@@ -117,10 +135,10 @@ const multiplyPacked = (kit: GemmKit) =>
           const lower = g.load(from.at(8 * u.U));
           for (const half of g.unroll(2)) {
             const four = g.registers('u32', 4);
-            four[0] = (g.lane(upper, 'u32', half) & 0xffff) | (g.lane(upper, 'u32', half + 2) << 16);
-            four[1] = (g.lane(lower, 'u32', half) & 0xffff) | (g.lane(lower, 'u32', half + 2) << 16);
-            four[2] = (g.lane(upper, 'u32', half) >>> 16) | (g.lane(upper, 'u32', half + 2) & 0xffff0000);
-            four[3] = (g.lane(lower, 'u32', half) >>> 16) | (g.lane(lower, 'u32', half + 2) & 0xffff0000);
+            for (const i of g.unroll(2)) {
+              four[2 * i] = g.lane(upper, 'u32', half + 2 * i);
+              four[2 * i + 1] = g.lane(lower, 'u32', half + 2 * i);
+            }
             a[2 * m + half] = g.pack('u32', four);
           }
         }
@@ -129,7 +147,7 @@ const multiplyPacked = (kit: GemmKit) =>
           for (const half of g.unroll(2)) {
             const both = words[2 * n + half]!;
             const word = t === 0 ? g.u32(both) : g.u32(both >> 32n);
-            u.unpack({ word, by: by[2 * n + half]!, pairs, at: 4 * half });
+            u.unpack({ word, table, by: by[2 * n + half]!, pairs, at: 4 * half });
           }
           for (const part of g.unroll(2)) {
             const b = g.registers('u32', 4);
@@ -163,6 +181,7 @@ export const multiplyPackedTile = (kit: GemmKit) =>
       const vectors = g.registers('v16', u.HELD);
       const scales = g.registers('f32', u.HELD);
       const { rows } = inputs;
+      const table = stages.at(u.STAGES * u.TILE_UNITS).as('u8');
       const held = { vectors, scales };
       for (const step of g.unroll(u.STAGES - 1)) {
         const stage = stages.at(step * u.TILE_UNITS);
@@ -187,9 +206,9 @@ export const multiplyPackedTile = (kit: GemmKit) =>
         g.async.commit();
         const stage = stages.at((step % u.STAGES) * u.TILE_UNITS);
         // Of few rows those are multiplied that there are, 16 at a time.
-        if (u.FEW && rows <= 16) u.multiplyPacked({ stage, parts: 1, sums });
-        else if (u.FEW && u.ROW_PARTS > 2 && rows <= 32) u.multiplyPacked({ stage, parts: 2, sums });
-        else u.multiplyPacked({ stage, parts: u.ROW_PARTS, sums });
+        if (u.FEW && rows <= 16) u.multiplyPacked({ stage, table, parts: 1, sums });
+        else if (u.FEW && u.ROW_PARTS > 2 && rows <= 32) u.multiplyPacked({ stage, table, parts: 2, sums });
+        else u.multiplyPacked({ stage, table, parts: u.ROW_PARTS, sums });
         // The barrier of the next step comes before these rows are read.
         if (u.E4M3) {
           if (later < u.STEPS) u.putRows({ stage: next, rows, held });

@@ -36,6 +36,8 @@ export const stageDepth = 64;
 export const stageUnits = stageDepth / 8;
 /** Vectors of a row of weights of MXFP4 in a stage. */
 export const packedUnits = stageDepth / 32;
+/** Vectors of the table by which bytes of them become bf16: two for each byte and lane. */
+export const tableUnits = (256 * 32) / 4;
 
 /** The tile that a block computes at a time, and how. */
 export interface GemmTile {
