@@ -16,8 +16,8 @@ const ceilings = {
   lang: 11_350,
   gpu: 21_790,
   net: 11_265,
-  moe: 20_125,
-  verify: 7_510,
+  moe: 20_140,
+  verify: 7_520,
   tools: 10_100,
   cli: 2_955,
 };
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 86_273 },
+  { name: 'src', files: sources('src'), ceiling: 86_305 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 2_015 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_813 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_830 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 30_050 },

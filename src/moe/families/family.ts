@@ -12,12 +12,15 @@ import type { KnobTable, Tuning } from './knobs.js';
 
 /** The multiprocessors of an H100 or H200: kernels are spread over so many where no device is at hand. */
 export const usualMultiprocessors = 132;
+/** An H100 or H200's capability, likewise. */
+export const usualCapability = [9, 0] as const;
 
 /** The conditions that a plan is made for: the device, the topology, and the launches that the caller wants. */
 export interface PlanTarget {
   readonly kind: 'sim' | 'cuda';
   /** Multiprocessors of each rank's device. */
   readonly multiprocessors: number;
+  readonly capability: Device['capability'];
   readonly topology: Topology;
   /** Sends and receives are launches of their own, with other work between them. */
   readonly split: boolean;

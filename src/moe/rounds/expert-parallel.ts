@@ -140,9 +140,9 @@ export class ExpertParallel<P extends string = string, S extends string = never>
     if (!layer.masks) world.requireWhole();
     requireItsWorld(options, world);
     const { device, rank, topology } = world;
-    const { kind, multiprocessors } = device;
+    const { kind, multiprocessors, capability } = device;
     const waitMs = waitMsOf(options, kind);
-    const target = targetOf({ kind, multiprocessors, rank, topology }, options);
+    const target = targetOf({ kind, multiprocessors, capability, rank, topology }, options);
     const choice = choose(layer, target, device, options);
     const { family, tuning } = choice;
     const { split, transport } = target;

@@ -173,6 +173,7 @@ async function tuneOne(
   const target = {
     kind: 'cuda',
     multiprocessors: world.device.multiprocessors,
+    capability: world.device.capability,
     rank: world.rank,
     topology: world.topology,
     split: false,

@@ -107,7 +107,7 @@ export async function exportPlan(
   const { nodes } = target.topology;
   const planOf = (rank: number): Plan => {
     const topology = topologyOf(evenNodes(layer.ranks, nodes), rank);
-    return family.plan(layer, { ...target, rank, topology }, tuning);
+    return family.plan(layer, { ...target, capability, rank, topology }, tuning);
   };
   const plans = Array.from({ length: nodes === 1 ? 1 : layer.ranks }, (_, rank) => planOf(rank));
   const [plan] = plans as [Plan, ...Plan[]];

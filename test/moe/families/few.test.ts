@@ -1,5 +1,6 @@
 /** Launches where there are few multiprocessors, or where they may take few. */
 import { describe, expect, test } from 'vitest';
+import { dynamicSharedBytes } from '../../../src/lang/index.js';
 import { mlpKernels } from '../../../src/moe/experts/index.js';
 import { families, oneSided, type PlanTarget } from '../../../src/moe/families/index.js';
 import type { Layer } from '../../../src/moe/layer/index.js';
@@ -91,6 +92,18 @@ test('more blocks than there may be are refused, whatever combine’s way', () =
   expect(refused('push', 15)).toBe('');
   expect(refused('push', 16)).toContain('less than sms, 16');
 });
+
+test.each([
+  [[8, 0], 0],
+  [[9, 0], 224 * 1024],
+] as const)(
+  'a pull has rows of two tokens a team in shared memory, where blocks have so much: %j',
+  (capability, bytes) => {
+    const where = targetOn([0, 0], { sms: 8, capability });
+    const { phases } = oneSided.plan(pair, where, oneSided.defaults(pair, where));
+    expect(dynamicSharedBytes(phases.combineSend.at(-1)!.kernel.ir().shared)).toBe(bytes);
+  },
+);
 
 describe.each(families)('$name, by the rules of thumb', (family) => {
   const nodes = family.name === 'hybrid' ? [0, 0, 1, 1] : [0, 0, 0, 0];

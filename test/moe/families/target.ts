@@ -5,6 +5,7 @@ import { topologyOf } from '../../../src/net/world/index.js';
 export const targetOn = (nodeOf: readonly unknown[], differences: Partial<PlanTarget> = {}): PlanTarget => ({
   kind: 'cuda',
   multiprocessors: 132,
+  capability: [9, 0],
   rank: 0,
   split: false,
   sms: null,

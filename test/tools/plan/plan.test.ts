@@ -183,6 +183,7 @@ describe('one node', () => {
       counts: false,
       weigh: null,
       split: false,
+      room: 0,
       dispatch: { ...launch },
       combine: { ...launch, way: 'push', ahead: 0 },
     });

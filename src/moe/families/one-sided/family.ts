@@ -133,11 +133,15 @@ function teamsOf(warps: number, most: number): number {
 const blocksOf = ({ blocks, parts, way }: DispatchTuning & Partial<CombineTuning>, layer: Layer): number =>
   Math.min(blocks, (way === 'pull' ? layer.maxTokens : sharing(layer).turns) * parts);
 
+/** Major capabilities of GPUs whose blocks may have 227 KiB of shared memory. */
+const roomy: ReadonlySet<number> = new Set([9, 10]);
+
 function plan(layer: Layer, target: PlanTarget, tuning: OneSidedTuning): Plan {
   const { rank, split } = target;
   const shape: OneSidedShape = {
     ...layer,
     split,
+    room: roomy.has(target.capability[0]) ? 224 * 1024 : 0,
     dispatch: { ...tuning.dispatch, blocks: blocksOf(tuning.dispatch, layer) },
     combine: { ...tuning.combine, blocks: blocksOf(tuning.combine, layer) },
     weigh:

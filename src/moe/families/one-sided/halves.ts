@@ -8,16 +8,13 @@ import { negativeZeros, treeSum } from '../common/sum.js';
 import type { OneSided } from './kit.js';
 import { teamSize } from './team.js';
 
-/** Bytes of shared memory for the rows of two tokens of each team. */
-const most = 224 * 1024;
-
 /** The numbers of two halves of a block's memory; no vectors where sums do not go this way. */
 export function halvesOf({ shape, u }: OneSided) {
   const { combine } = shape;
   const { vectors, lanes, units } = rowsOf(shape, partialDtype(shape));
   const each = units / teamSize(combine);
   const vectorsOfBoth = 2 * each * u.ROWS * combine.threads;
-  const fits = combine.teams > 1 && combine.parts === 1 && !u.SHARES && 16 * vectorsOfBoth <= most;
+  const fits = combine.teams > 1 && combine.parts === 1 && !u.SHARES && 16 * vectorsOfBoth <= shape.room;
   const halved = vectors && Number.isInteger(each) && fits;
   return {
     ...{ BOTH: halved ? vectorsOfBoth : 0, EACH: halved ? each : 0, UNITS: units, LANES: lanes },

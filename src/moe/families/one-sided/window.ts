@@ -44,6 +44,8 @@ export interface OneSidedShape extends Weighing {
   readonly combine: CombineTuning;
   /** Sends and receives are launches of their own. */
   readonly split: boolean;
+  /** Bytes of shared memory that a pulling combine may take for rows. */
+  readonly room: number;
 }
 
 export function oneSidedWindow(shape: OneSidedShape) {

@@ -11,6 +11,7 @@ import {
   refusalOf,
   type TransportName,
   type Tuning,
+  usualCapability,
 } from '../../../moe/families/index.js';
 import type { ExpertParallelOptions } from '../../../moe/index.js';
 import {
@@ -321,7 +322,15 @@ export const carriedBy =
   (family: Family, transport: TransportName = 'windows', own: FamilyKnobs = {}): FamilyOptionsOf =>
   (of) => {
     const target: PlanTarget = {
-      ...{ kind: 'sim', multiprocessors: of.residentBlocks, split: of.split, sms: null, transport, rank: 0 },
+      ...{
+        kind: 'sim',
+        multiprocessors: of.residentBlocks,
+        capability: usualCapability,
+        split: of.split,
+        sms: null,
+        transport,
+        rank: 0,
+      },
       topology: topologyOf(evenNodes(of.ranks, of.nodes), 0),
     };
     for (const counts of of.counts ? [true, false] : [false]) {
