@@ -57,7 +57,7 @@ async function outcome(text: string, n: number, known: boolean, block: number): 
 const bounds = `
 the barrier of a group | 1, 15 | 0 HK305 failed, 16 HK305 failed | 64 | g.group.barrier(N, 64);
 the threads of a group | 32, 64 | 16 HK305 failed, 33 HK305 failed | 64 | if (g.threadIdx.x < N) g.group.barrier(1, N);
-the registers that a group keeps | 24, 256 | 16 HK305, 28 HK305, 264 HK502 | 128 | g.group.giveRegisters(N);
+the registers that a group keeps | 24, 248 | 16 HK305, 28 HK305, 256 misuse, 264 HK502 | 128 | g.group.giveRegisters(N);
 the bytes of shared memory | 1, 232448 | 0 HK502, 232449 HK608 | 1 | const s = g.shared('u8', N); g.store(s, 1);
 the first index of a shaped field | 0, 3 | 4 HK502 out-of-bounds | 1 | g.store(win.at(0).rows.at(N, 7), 1);
 the second, by itself | 0, 7 | 8 HK502 out-of-bounds | 1 | g.store(win.at(0).rows.at(1).at(N), 1);
