@@ -57,8 +57,10 @@ API int BOTH(cudaFreeHost, cuMemFreeHost)(void *at) { return at == NULL ? SUCCES
 static struct pages { char *at, *from, *there; size_t bytes; struct pages *next; } *registered_pages;
 
 API int BOTH(cudaHostRegister, cuMemHostRegister_v2)(void *at, size_t bytes, unsigned flags) {
+  char *from = (char *)(U(at) & -4096UL), *twin;
+  /* Pages that others may map have to stay where those see them. They alone can be mapped twice. */
+  if ((twin = mremap(from, 0, 4096, MREMAP_MAYMOVE)) != MAP_FAILED) return munmap(twin, 4096), refuse("cudaHostRegister of shared memory");
   struct pages *made = malloc(sizeof *made);
-  char *from = (char *)(U(at) & -4096UL);
   *made = (struct pages){at, from, NULL, (U(at) + bytes - U(from) + 4095) & -4096UL, registered_pages};
   return registered_pages = made, SUCCESS;
 }

@@ -97,7 +97,10 @@ describe('a CUDA program', needing('nvcc'), () => {
 
   test('calls what is not there: it is refused, and named once', () => {
     const { status, stdout } = check('array');
-    expect(stdout).toContain('cudaErrorNotSupported\nheddle: not simulated: cudaMallocArray, once\n');
+    expect(stdout).toContain(
+      'cudaErrorNotSupported\ncudaErrorNotSupported\nheddle: not simulated: cudaMallocArray, once\n' +
+        'heddle: not simulated: cudaHostRegister of shared memory, once\n',
+    );
     expect(status).toBe(1);
   });
 

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <cuda_runtime.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 __constant__ int scale;
@@ -274,6 +275,8 @@ int main(int argc, char **argv) {
     cudaArray_t array;
     cudaChannelFormatDesc form = {32, 0, 0, 0, cudaChannelFormatKindSigned};
     printf("%s\n", cudaGetErrorName(cudaMallocArray(&array, &form, N)));
+    void *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    printf("%s\n", cudaGetErrorName(cudaHostRegister(shared, 4096, cudaHostRegisterMapped)));
     return 0;
   }
   if (!strcmp(name, "sleeps")) return cudaFree(NULL), puts("asleep"), fflush(stdout), sleep(600), 0;
