@@ -18,7 +18,7 @@ const ceilings = {
   net: 11_265,
   moe: 20_140,
   verify: 7_520,
-  tools: 10_100,
+  tools: 10_102,
   cli: 2_955,
 };
 
@@ -37,7 +37,7 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 86_305 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 2_015 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_830 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_832 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 30_050 },
