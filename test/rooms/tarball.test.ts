@@ -68,8 +68,8 @@ const doors = (): string[] => {
 };
 
 describe('the tarball', () => {
-  test('is small: under 1.46 MB, without maps', () => {
-    expect(statSync(tarball).size).toBeLessThan(1_460_000);
+  test('is small: under 1.48 MB, without maps', () => {
+    expect(statSync(tarball).size).toBeLessThan(1_480_000);
     expect(files().filter((path) => path.endsWith('.map'))).toEqual([]);
     const pointing = files().filter(
       (path) =>
