@@ -17,7 +17,7 @@ const ceilings = {
   gpu: 21_790,
   net: 11_265,
   moe: 20_140,
-  verify: 7_520,
+  verify: 7_521,
   tools: 10_102,
   cli: 2_955,
 };

@@ -41,6 +41,7 @@ const pulled: Readonly<Record<string, Partial<Rounds>>> = {
   'waits counted, a graph': { waits: true, ranks: 3, graph: true },
   'odd rows of f16, in parts': { hidden: 7, dtype: 'f16', parts: 2, blocks: 4 },
   'two teams': { maxTokens: 3, blocks: 1, threads: 64, own: { teams: 2 }, hidden: 264 },
+  'two halves': { maxTokens: 5, blocks: 1, threads: 64, own: { teams: 2 }, hidden: 256 },
   'top 12 on 10 ranks': { ...nine, ranks: 10, experts: 20 },
 };
 
