@@ -322,15 +322,13 @@ export const carriedBy =
   (family: Family, transport: TransportName = 'windows', own: FamilyKnobs = {}): FamilyOptionsOf =>
   (of) => {
     const target: PlanTarget = {
-      ...{
-        kind: 'sim',
-        multiprocessors: of.residentBlocks,
-        capability: usualCapability,
-        split: of.split,
-        sms: null,
-        transport,
-        rank: 0,
-      },
+      kind: 'sim',
+      multiprocessors: of.residentBlocks,
+      capability: usualCapability,
+      split: of.split,
+      sms: null,
+      transport,
+      rank: 0,
       topology: topologyOf(evenNodes(of.ranks, of.nodes), 0),
     };
     for (const counts of of.counts ? [true, false] : [false]) {
