@@ -53,8 +53,8 @@ async function inMachine(n: number, command: string): Promise<void> {
 /** A fault of machine `n`. */
 interface Fault {
   readonly name: string;
-  /** Whether the others have to leave its ranks out. */
-  readonly loses: boolean;
+  /** Whether the others have to leave its ranks out, or go on with them. */
+  readonly loses: boolean | 'perhaps';
   /** Whether its processes end, too. */
   readonly ends?: boolean;
   begin(n: number): Promise<void>;
@@ -71,8 +71,11 @@ const clock = (days: string): Fault => ({
   ...{ name: `the clock jumps by ${days}`, loses: false, mend: nothing },
   begin: (n) => inMachine(n, `date -s '${days}'`),
 });
-/** Not until the others leave it out: what they send to it stalls their emulated NICs, and so perhaps themselves. */
-const frozen = (seconds: number, loses: boolean): Fault => ({
+/**
+ * Not until the others leave it out: what they send to it stalls their emulated NICs, and so perhaps themselves for as long. Then all go on together,
+ * also after a time in which they would have left it out.
+ */
+const frozen = (seconds: number, loses: Fault['loses']): Fault => ({
   ...{ name: `frozen for ${seconds} s`, loses, mend: nothing },
   async begin(n) {
     machines.at(n).freeze(true);
@@ -122,7 +125,7 @@ const links: readonly Fault[] = [
 ];
 const others: readonly Fault[] = [
   ...(nic === 'eth0' ? links : []),
-  frozen(40, true),
+  frozen(40, 'perhaps'),
   frozen(2, false),
   ...['loss 1%', 'duplicate 1%', 'delay 50ms 20ms', 'delay 10ms reorder 25%'].map(netem),
   ...['+1 day', '-1 day'].map(clock),
@@ -216,8 +219,9 @@ async function one(i: number): Promise<void> {
       ranks[victim] = start(victim, true);
       seen[victim] = 0;
     }
-    if (fault.loses) await leftOut;
-    else await rounds(1 - victim, 3);
+    const together = fault.loses === true ? leftOut : rounds(1 - victim, 3);
+    together.catch(() => {});
+    await (fault.loses ? Promise.race([leftOut, together]) : together);
     if (!fault.ends) await fault.mend(victim);
     await rounds(1 - victim, 3);
     await rounds(victim, 1);
