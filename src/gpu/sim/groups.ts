@@ -1,4 +1,6 @@
 /** Barriers of groups of warps: who waits at which, until as many have come as the barrier is for. */
+import { getOrMake } from '../../base/maps.js';
+
 const mostGroups = 15;
 
 interface Group<Thread> {
@@ -23,11 +25,7 @@ export class Groups<Thread> {
         `barrier ${id} is for ${wanted} threads: groups are of whole warps, so a multiple of 32`,
       );
     }
-    let group = this.#waiting.get(id);
-    if (group === undefined) {
-      group = { wanted, there: [], come: 0 };
-      this.#waiting.set(id, group);
-    }
+    const group = getOrMake(this.#waiting, id, () => ({ wanted, there: [], come: 0 }));
     if (group.wanted !== wanted) {
       throw new Error(`barrier ${id} is for ${group.wanted} threads to some and for ${wanted} to others`);
     }

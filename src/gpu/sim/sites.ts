@@ -28,13 +28,11 @@ export class SiteRegistry {
 
   /** The number of the kernel's first statement; the others follow. */
   register(compiled: Compiled): SiteId {
-    let first = this.#first.get(compiled);
-    if (first === undefined) {
-      first = this.#sites.length;
-      this.#first.set(compiled, first);
+    return getOrMake(this.#first, compiled, () => {
+      const first = this.#sites.length;
       for (const site of compiled.sites) this.#sites.push(site);
-    }
-    return first;
+      return first;
+    });
   }
 
   /** The number of the line that called a method. `program`: the thread's that did. */

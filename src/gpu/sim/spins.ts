@@ -2,6 +2,7 @@
  * Loops that look at memory until it changes, written out in a kernel. Once nothing has changed for a while, the machine
  * remembers what each thread sees: when all that runs has seen it all before, nobody will ever end it.
  */
+import { getOrMake } from '../../base/maps.js';
 import type { StatementAccess } from './compiled.js';
 import type { AccessReport } from './detector/detector.js';
 import type { ByteAt, SimBuffer } from './memory.js';
@@ -106,11 +107,7 @@ export class Spins {
 
   look(thread: Looker, access: StatementAccess, buffer: SimBuffer, offset: number, value: number): void {
     if (this.#still < suspicious) return;
-    let seen = this.#seen.get(thread);
-    if (seen === undefined) {
-      seen = new Map();
-      this.#seen.set(thread, seen);
-    }
+    const seen = getOrMake(this.#seen, thread, () => new Map());
     const place = buffer.id * 2 ** 31 + offset;
     if (seen.get(place) !== value) this.#still = suspicious;
     seen.set(place, value);

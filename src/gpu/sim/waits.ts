@@ -1,4 +1,5 @@
 /** Threads that are not run: they wait for a place in memory until it may have changed, or sleep. And the time that passes meanwhile. */
+import { getOrMake } from '../../base/maps.js';
 import type { MachineServices } from './blocks.js';
 import { describeCondition } from './compiled.js';
 import type { SimBuffer } from './memory.js';
@@ -38,14 +39,8 @@ export class Waits {
     this.#parked.add(thread);
     if (this.#machine.mode === 'fast') return;
     const { buffer, offset } = thread.wait!;
-    let lines = this.#parkedAt.get(buffer);
-    if (lines === undefined) {
-      lines = new Map();
-      this.#parkedAt.set(buffer, lines);
-    }
-    const line = lines.get(offset >>> 4);
-    if (line === undefined) lines.set(offset >>> 4, [thread]);
-    else line.push(thread);
+    const lines = getOrMake(this.#parkedAt, buffer, () => new Map());
+    getOrMake(lines, offset >>> 4, () => []).push(thread);
     buffer.waiters++;
   }
 

@@ -519,13 +519,16 @@ export class Detector {
     // Products of tensor memory follow each other.
     const before = engine === 'tcgen05' ? [agents.reads.agentKey, agents.writes.agentKey] : [];
     const { proxy } = agents;
-    if (own && proxy !== null) {
-      const knows = proxy.standForTensorOf(me, before, group + 1);
-      this.#shadow(buffer).weak(knows, does === 'read' ? agents.reads : agents.writes, meta, offset, bytes);
-      return;
-    }
-    const knows = agents.proxy?.standForProxyOf(me, engine === 'map' ? 'map' : buffer.space) ?? me;
-    this.#shadow(buffer).weak(knows, does === 'read' ? agents.reads : agents.writes, meta, offset, bytes);
+    const knows = own
+      ? proxy?.standForTensorOf(me, before, group + 1)
+      : proxy?.standForProxyOf(me, engine === 'map' ? 'map' : buffer.space);
+    this.#shadow(buffer).weak(
+      knows ?? me,
+      does === 'read' ? agents.reads : agents.writes,
+      meta,
+      offset,
+      bytes,
+    );
   }
 
   /** For `thread`, all groups of `issuer` numbered up to `group` are complete (or only their reads). */
@@ -590,11 +593,8 @@ export class Detector {
     poster.touched = true;
     const { epoch } = poster;
     const { rank } = poster.block;
-    let stream = this.#networks.get(rank);
-    if (stream === undefined) {
-      stream = new StreamState(this.#streamCount++, noStream, rank, true);
-      this.#networks.set(rank, stream);
-    }
+    const make = (): StreamState => new StreamState(this.#streamCount++, noStream, rank, true);
+    const stream = getOrMake(this.#networks, rank, make);
     const known = release(poster);
     this.#networkWrites.set(write, { nic: this.#aside(stream, theNetwork, known), poster, epoch });
   }
@@ -722,7 +722,7 @@ export class Detector {
     const shadow = this.#shadows[buffer.id];
     if (shadow !== undefined) return shadow;
     const made = new Shadow(this.#actors, (earlier, now, cell) => {
-      if (!this.#isOrderedToday(earlier, now, cell)) this.#reports.race(earlier, now, buffer, cell.writes);
+      if (!this.#isOrderedToday(earlier, now, cell)) this.#reports.race(earlier, now, buffer, cell);
     });
     this.#shadows[buffer.id] = made;
     return made;

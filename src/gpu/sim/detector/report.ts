@@ -12,7 +12,7 @@ import {
   type SiteId,
 } from './detector.js';
 import { explain, type Hint } from './hints.js';
-import type { Access } from './shadow.js';
+import type { Access, Cell } from './shadow.js';
 import { inWordsOf } from './words.js';
 
 export interface DetectorOptions {
@@ -41,8 +41,7 @@ export class RaceReports {
     this.#observations = observations;
   }
 
-  /** `writes` are the writes remembered at that place. */
-  race(first: Made, now: Access, buffer: BufferInfo, writes: readonly Made[]): void {
+  race(first: Made, now: Access, buffer: BufferInfo, cell: Cell): void {
     const { me, as, meta, offset } = now;
     const second: Made = { by: as, epoch: as.epoch, meta };
     const sites = [siteOf(first.meta), siteOf(second.meta)].sort((a, b) => a - b).join(' ');
@@ -70,7 +69,7 @@ export class RaceReports {
       {
         known,
         space: buffer.space,
-        writtenBefore: writes.some((write) => siteOf(write.meta) === siteOf(second.meta)),
+        writtenBefore: cell.allWrites.some((write) => siteOf(write.meta) === siteOf(second.meta)),
         observations: this.#observations,
         where: whereIs(options),
       },

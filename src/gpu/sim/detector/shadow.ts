@@ -57,6 +57,8 @@ interface Reads {
 /** A record in full. */
 export class Cell {
   writes: Made[] = [];
+  /** Writes behind those, of which none races with another: nor does one that is alike. */
+  atomics: Made[] = [];
   /**
    * Reads that a write may race with. One of a thread's last epoch stands for all its reads of one strength, and it is in
    * no other entry: the last, or the first where other lanes have read with it.
@@ -64,12 +66,19 @@ export class Cell {
   reads: Reads[] = [];
   /** When there are so many reads, those that are not needed are forgotten. */
   sweepAt = fewReads;
+  /** So are atomics. */
+  sweepAtomicsAt = fewAtomics;
   /** The value that atomic accesses read here; null after a weak write. */
   location: Location | null = null;
+
+  get allWrites(): readonly Made[] {
+    return this.atomics.length === 0 ? this.writes : [...this.writes, ...this.atomics];
+  }
 
   clone(): Cell {
     const copy = new Cell();
     copy.writes = this.writes.slice();
+    copy.atomics = this.atomics.slice();
     copy.reads = this.reads.map((entry) => ({ ...entry }));
     copy.sweepAt = this.sweepAt;
     copy.location = this.location;
@@ -78,6 +87,7 @@ export class Cell {
 }
 
 const fewReads = 4;
+const fewAtomics = 64;
 const pageBits = 10;
 const pageBytes = 1 << pageBits;
 
@@ -87,6 +97,7 @@ const stride = 12;
 const reader = 3;
 const reader2 = 7;
 const readers = [reader, reader2];
+const actorWords = [0, ...readers];
 const lanesOf = 3;
 const readerWords = reader2 - reader;
 const hasCell = 11;
@@ -125,7 +136,7 @@ class Page {
     for (let i = 0; i < this.records; i++) {
       const at = i * stride;
       // Most of a page is, when it is first divided.
-      const isEmpty = [0, ...readers, hasCell].every((word) => old[at + word] === 0);
+      const isEmpty = [...actorWords, hasCell].every((word) => old[at + word] === 0);
       if (isEmpty) continue;
       for (let part = i * parts; part < (i + 1) * parts; part++) {
         for (let word = 0; word < stride; word++) words[part * stride + word] = old[at + word]!;
@@ -169,22 +180,19 @@ class Page {
     return false;
   }
 
-  renumber(of: (index: number) => number): void {
+  renumber(of: (index: number) => number): number {
     const { words, row } = this;
     // All of a row are asked for: so they stay neighbours.
     for (let i = 1; row !== 0 && i < this.records; i++) {
       this.#ofRow(row, i, expected, 0);
-      for (let who = 0; who < hasCell; who = who === 0 ? reader : who + readerWords)
-        if (expected[who] !== 0) of(expected[who]! - 1);
+      for (const who of actorWords) if (expected[who] !== 0) of(expected[who]! - 1);
     }
-    for (let at = 0; at < words.length; at += stride) {
-      if (words[at] !== 0) words[at] = 1 + of(words[at]! - 1);
-      for (let who = at + reader; who < at + hasCell; who += readerWords)
-        if (words[who] !== 0) words[who] = 1 + of(words[who]! - 1);
-    }
+    for (let at = 0; at < words.length; at += stride)
+      for (const who of actorWords) if (words[at + who] !== 0) words[at + who] = 1 + of(words[at + who]! - 1);
     this.cells?.forEach(({ reads }) => {
       for (const entry of reads) entry.warp = of(entry.warp);
     });
+    return this.records;
   }
 }
 
@@ -240,12 +248,7 @@ export class Shadow {
 
   /** Gives new numbers to the actors of all records, and says how many records there are. */
   renumber(of: (index: number) => number): number {
-    let records = 0;
-    this.#pages.forEach((page) => {
-      page.renumber(of);
-      records += page.records;
-    });
-    return records;
+    return this.#pages.reduce((records, page) => records + page.renumber(of), 0);
   }
 
   #page(offset: number): Page {
@@ -391,7 +394,8 @@ export class Shadow {
 
   /** The whole rule: reports what races with the access, forgets what it stands for, remembers it. */
   #full(cell: Cell, now: Access): void {
-    for (const entry of cell.writes) this.#compare(cell, entry, now);
+    const joins = cell.atomics.length > 0 && areAlike(cell.atomics[0]!, now);
+    for (const entry of joins ? cell.writes : cell.allWrites) this.#compare(cell, entry, now);
     if (isRead(now.meta)) {
       this.#addRead(cell, now);
       return;
@@ -402,8 +406,16 @@ export class Shadow {
       }
     }
     this.#forgetReads(cell, now);
-    cell.writes = cell.writes.filter((entry) => !standsFor(now, entry));
-    cell.writes.push({ by: now.as, epoch: now.as.epoch, meta: now.meta });
+    const stays = (entry: Made): boolean => !standsFor(now, entry);
+    cell.writes = (joins ? cell.writes : cell.allWrites).filter(stays);
+    if (!joins) cell.atomics = [];
+    const { length } = cell.atomics;
+    if (length < fewAtomics || length >= cell.sweepAtomicsAt) {
+      cell.atomics = cell.atomics.filter(stays);
+      cell.sweepAtomicsAt = 2 * cell.atomics.length;
+    }
+    const to = isAtomic(now.meta) ? cell.atomics : cell.writes;
+    to.push({ by: now.as, epoch: now.as.epoch, meta: now.meta });
   }
 
   #addRead(cell: Cell, now: Access): void {
@@ -489,13 +501,17 @@ function clear(words: Int32Array, by: number): void {
 /** The location whose newest atomic store wrote all of these cells. */
 export function locationOf(cells: readonly Cell[]): Location | null {
   const { location } = cells[0]!;
-  for (const cell of cells) if (cell.location !== location) return null;
-  return location;
+  return cells.every((cell) => cell.location === location) ? location : null;
 }
 
 /** True if `made` happened before what `me` does now; of an incoherent load, all that its block does. */
 function isOver({ by, epoch, meta }: Made, me: Actor): boolean {
   return isIncoherent(meta) ? me.knowsEndOf(by.block) : happenedBefore(by, epoch, me);
+}
+
+/** Atomics of one strength that do not race: of three, if the second is like the first and the third, the first is like the third. */
+function areAlike({ by, meta }: Made, now: Access): boolean {
+  return strengthOf(meta) === strengthOf(now.meta) && mutual(meta, now.meta, distance(by, now.me));
 }
 
 function standsFor({ me, as, meta }: Access, made: Made): boolean {

@@ -7,6 +7,7 @@
  * scopes that include the other side: of the write and the read (each pair along a chain of read-modify-writes), and of
  * the release (or fence) and the acquire (or fence).
  */
+import { getOrMake } from '../../../base/maps.js';
 import { isAtomic, sameSize, scopeOf } from './access.js';
 import {
   Actor,
@@ -102,11 +103,7 @@ function inherit(
 /** The knowledge that `me` gets at its next fence that reaches as far as `needs`, or when it acquires the location. */
 function learnLater(me: Actor, location: Location, needs: Reach, clock: Clock): void {
   const { pending } = me.ensureSync();
-  let clocks = pending.get(location);
-  if (clocks === undefined) {
-    clocks = [[], [], []];
-    pending.set(location, clocks);
-  }
+  const clocks = getOrMake(pending, location, () => [[], [], []]);
   const there = clocks[needs]!;
   // Joined when there are many, or when somebody acquires them, which of most nobody does.
   if (there.length === mostPending) there.splice(0, mostPending, Clock.joinAll(there));
@@ -215,7 +212,7 @@ export function arrive(
 
 /** A thread that can acquire `older` can acquire `newer`, and learns as much: only sure within one block. */
 function replaces(newer: ReleaseHead, older: ReleaseHead): boolean {
-  if (older.atEntry) return newer === older;
+  if (older.atEntry) return newer.atEntry && newer.by.block.launch === older.by.block.launch;
   return (
     newer.by.block === older.by.block && newer.scope >= older.scope && newer.includes(older.by, older.epoch)
   );

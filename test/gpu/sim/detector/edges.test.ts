@@ -234,6 +234,19 @@ describe('release and acquire', () => {
     expect(script.races).toEqual(['flag poll', 'data use']);
   });
 
+  it('atomics of many threads race with none of each other, and each with what no scope protects', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const [near, far] = [0, 1].map((rank) => script.launch(script.stream(rank), { blocks: 200 }));
+    for (let block = 0; block < 200; block++)
+      script.rmw(near!.thread(block, 0), 'relaxed', 'gpu', buffer, flag, `count ${block}`);
+    expect(script.races).toEqual([]);
+    script.rmw(far!.thread(0, 0), 'relaxed', 'gpu', buffer, flag, 'far');
+    script.write(near!.thread(0, 0), buffer, flag, 'plain');
+    const races = script.races.map((race) => race.split(' ').at(-1));
+    expect(races).toEqual([...Array(200).fill('far'), ...Array(200).fill('plain')]);
+  });
+
   it('many who count themselves in are all known to those who acquire the count, as far as scopes reach', () => {
     for (const [order, fenced, scope, races] of [
       ['acquire', false, 'gpu', 1],
@@ -248,7 +261,7 @@ describe('release and acquire', () => {
       for (let lane = 0; lane < 40; lane++) {
         const thread = launch.thread(0, lane);
         script.write(thread, buffer, 4 * lane, `write ${lane}`);
-        script.update(thread, 'release', 'gpu', buffer, flag, `count ${lane}`);
+        script.rmw(thread, 'release', 'gpu', buffer, flag, `count ${lane}`);
       }
       script.write(launch.thread(0, 7), buffer, 4 * 40, 'write behind its count');
       script.load(reader, order, scope, buffer, flag, 'look');

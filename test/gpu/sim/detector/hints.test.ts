@@ -195,7 +195,7 @@ describe('hints', () => {
     const buffer = script.buffer();
     const put = script.launch(script.stream(0)).thread(0, 0);
     const take = script.launch(script.stream(1), { blocks: takers });
-    const update = (by: number, label: string) => script.update(by, 'relaxed', 'sys', buffer, flag, label);
+    const update = (by: number, label: string) => script.rmw(by, 'relaxed', 'sys', buffer, flag, label);
     for (let looks = 0; looks < 10_000; looks++) update(take.thread(looks % takers, 0), 'poll');
     script.write(put, buffer, 0, 'data');
     update(put, 'flag');
@@ -212,7 +212,7 @@ describe('hints', () => {
     const buffer = script.buffer();
     const launch = script.launch(script.stream(0), { blocks: 2 });
     script.access(launch.thread(0, 0), 'update', 'relaxed', 'gpu', buffer, 64, 8, 'long');
-    script.update(launch.thread(1, 0), 'relaxed', 'gpu', buffer, 64, 'short');
+    script.rmw(launch.thread(1, 0), 'relaxed', 'gpu', buffer, 64, 'short');
     expect(hintOf(script, 'long', 'short')).toContain('of 8 and 4 bytes');
   });
 });

@@ -128,14 +128,7 @@ export class Script {
     this.access(thread, 'write', order, scope, buffer, offset, 4, label);
   }
 
-  update(
-    thread: number,
-    order: Order,
-    scope: Scope,
-    buffer: BufferInfo,
-    offset: number,
-    label: string,
-  ): void {
+  rmw(thread: number, order: Order, scope: Scope, buffer: BufferInfo, offset: number, label: string): void {
     this.access(thread, 'update', order, scope, buffer, offset, 4, label);
   }
 
@@ -159,12 +152,8 @@ export class Script {
     to = offset,
   ): void {
     const site = this.site(label);
-    const [from, into] = [
-      { buffer: source, offset },
-      { buffer: target, offset: to },
-    ];
-    this.detector.copyIssued(thread, engine, group, 'read', from, bytes, site);
-    this.detector.copyIssued(thread, engine, group, 'write', into, bytes, site);
+    this.detector.copyIssued(thread, engine, group, 'read', { buffer: source, offset }, bytes, site);
+    this.detector.copyIssued(thread, engine, group, 'write', { buffer: target, offset: to }, bytes, site);
   }
 
   access(
@@ -178,8 +167,7 @@ export class Script {
     label: string,
     older = 0,
   ): void {
-    const form = { kind, order, scope, bytes };
-    this.detector.access(thread, form, this.site(label), buffer, offset, older);
+    this.detector.access(thread, { kind, order, scope, bytes }, this.site(label), buffer, offset, older);
   }
 
   site(label: string): number {
