@@ -79,10 +79,10 @@ function tileFor(mlp: MlpShape, gemm: Pick<GemmShape, 'inputs' | 'outputs' | 'ga
 /** Up to so many rows an expert, warps' own products of MXFP4 are faster (docs/results/2026-11-27-h200-four-bits.md). */
 export const rowsOfWarps = 20;
 
-/** Rows of an expert that weights of MXFP4 meet while they are unpacked once. */
+/** Rows of an expert that weights of MXFP4 meet while they are unpacked once: what nearly every expert has where routes are drawn. */
 function rowsOfPacked({ rows, kind }: MlpShape): number {
   if (kind === 'sim') return rows <= groupRows ? 16 : 64;
-  return rows <= groupRows ? groupRows : rows <= 128 ? 128 : 256;
+  return Math.min(256, 32 * Math.ceil((rows + 2.5 * Math.sqrt(rows)) / 32));
 }
 
 /** Threads of a block that adds parts up. */

@@ -15,8 +15,8 @@ import { groupRows, groups, groupThreads, stageBytes, stageDepth } from './shape
 
 /** Stages that the weights of a fetch are for: a row of them has 128 bytes, a line of memory. */
 const fetched = 4;
-/** Rows that pass through shared memory at a time on their way out. */
-const sentRows = 64;
+/** Most rows that pass through shared memory at a time on their way out. */
+const mostSent = 64;
 const mostStages = 12;
 
 export type PackedKit = ReturnType<typeof packedKit>;
@@ -30,7 +30,7 @@ export function packedKit(shape: GemmShape, rows: number, kind: 'sim' | 'cuda') 
   const packedTile = tile('u8', [made, fetched * (stageDepth('bf16') / 2)], { swizzle: 128 });
   const scalesTile = tile('u8', [fetched * 2, made], { swizzle: 0 });
   const rowsTile = tile('bf16', [rows, stageDepth('bf16')], { swizzle: stageBytes });
-  const sent = Math.min(sentRows, rows);
+  const sent = rows % mostSent === 0 ? mostSent : Math.min(mostSent / 2, rows);
   const sentVectors = made / groups / 8;
   const passage = sent * (sentVectors + 1);
   const fetches = kind === 'sim' ? 2 : 3;
