@@ -111,16 +111,8 @@ describe('heddle demo', () => {
 
   it('prints exactly the documented figures as JSON, and progress beside it', async () => {
     const sizes = ['--ranks', '3', '--tokens', '4', '--hidden', '33', '--experts', '10', '--topk', '2'];
-    const { code, out, err } = await demo(
-      '--device',
-      'sim',
-      ...sizes,
-      '--dtype',
-      'f32',
-      '--seed',
-      '5',
-      '--json',
-    );
+    const how = ['--device', 'sim', '--dtype', 'f32', '--seed', '5', '--json'];
+    const { code, out, err } = await demo(...sizes, ...how);
     expect(code).toBe(0);
     const { seconds, ...figures } = JSON.parse(out);
     const of = shapeOfRounds({ ranks: 3, experts: 10, topK: 2, maxTokens: 4, hidden: 33, dtype: 'f32' });
@@ -149,9 +141,6 @@ describe('heddle demo', () => {
 
   it.each([
     ['--layer', '', "unknown option '--layer'"],
-    ['--ranks', '0', "'0' is invalid. It must be an integer from 1 to 72"],
-    ['--ranks', '73', "'73' is invalid. It must be an integer from 1 to 72"],
-    ['--tokens', '-1', "'-1' is invalid. It must be an integer from 1 to"],
     ['--tokens', '900000', '--tokens is 900000'],
     ['--hidden', '0', "'0' is invalid. It must be an integer from 1 to"],
     ['--topk', '33', "'33' is invalid. It must be an integer from 1 to 32"],

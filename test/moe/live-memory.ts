@@ -1,6 +1,7 @@
 /** How much of a device's memory is allocated. */
 import { vi } from 'vitest';
 import type { Device } from '../../src/gpu/index.js';
+import { World } from '../../src/net/world/index.js';
 
 /** Pieces that are allocated from now on and not freed, windows and wires among them. */
 export function liveMemory(device: Device): () => number {
@@ -32,4 +33,12 @@ export function withoutRoom(device: Device, missing: string): () => void {
   return () => {
     device.allocate = allocate;
   };
+}
+
+/** Runs `body` with a simulated GPU, and how many pieces of its memory are allocated and not freed. */
+export async function onGpu<T>(body: (world: World, live: () => number) => Promise<T>): Promise<T> {
+  const [result] = await World.local({ ranks: 1, device: 'sim' }, (world) =>
+    body(world, liveMemory(world.device)),
+  );
+  return result!;
 }

@@ -1,5 +1,5 @@
-/** What models call their experts. */
-import { describe, expect, it, test } from 'vitest';
+/** What models call their experts. test/moe/weights/model-files.test.ts loads each kind of model by its names. */
+import { expect, it, test } from 'vitest';
 import { WeightsError } from '../../../src/base/errors.js';
 import { layersOf } from '../../../src/moe/weights/names.js';
 
@@ -8,71 +8,26 @@ const weights = (stem: string, matrices: readonly string[], experts = 2) =>
   Array.from({ length: experts }, (_, e) => matrices.map((matrix) => `${stem}${e}.${matrix}.weight`)).flat();
 const projections = ['gate_proj', 'up_proj', 'down_proj'];
 
-describe('the names of', () => {
-  it.each([
-    ['DeepSeek-V3', 'model.layers.3.mlp.', projections],
-    ['Kimi-K2 within a model of more than text', 'language_model.model.layers.3.mlp.', projections],
-    ['a model without a prefix', 'layers.3.mlp.', projections],
-    ['Mixtral', 'model.layers.3.block_sparse_moe.', ['w1', 'w3', 'w2']],
-  ])('%s', (_, prefix, matrices) => {
-    const [gate, up, down] = matrices.map((matrix) => `${prefix}experts.1.${matrix}`);
-    const layer = of(...weights(`${prefix}experts.`, matrices), `${prefix}gate.weight`).get(3)!;
-    expect(layer).toMatchObject({ prefix, experts: 2, shared: null, unknown: null });
-    expect(layer.expert(1)).toEqual({ gate, up, down });
-    expect(layer.router).toEqual({ weights: `${prefix}gate.weight`, bias: null, correction: null });
+test.each(projections)('a shared expert of which only %s is there: it is missed, not left out', (matrix) => {
+  const prefix = 'model.layers.60.mlp.';
+  const part = `${prefix}shared_experts.${matrix}.weight`;
+  expect(of(...weights(`${prefix}experts.`, projections), part).get(60)!.shared).toMatchObject({
+    down: `${prefix}shared_experts.down_proj`,
   });
+});
 
-  test('a shared expert and a correction', () => {
-    const prefix = 'model.layers.60.mlp.';
-    const layer = of(
-      ...weights(`${prefix}experts.`, projections),
-      ...projections.map((matrix) => `${prefix}shared_experts.${matrix}.weight`),
-      ...[`${prefix}gate.weight`, `${prefix}gate.e_score_correction_bias`],
-    ).get(60)!;
-    expect(layer.shared).toEqual({
-      gate: `${prefix}shared_experts.gate_proj`,
-      up: `${prefix}shared_experts.up_proj`,
-      down: `${prefix}shared_experts.down_proj`,
-    });
-    expect(layer.router.correction).toBe(`${prefix}gate.e_score_correction_bias`);
-  });
-
-  test.each(projections)(
-    'a shared expert of which only %s is there: it is missed, not left out',
-    (matrix) => {
-      const prefix = 'model.layers.60.mlp.';
-      const part = `${prefix}shared_experts.${matrix}.weight`;
-      expect(of(...weights(`${prefix}experts.`, projections), part).get(60)!.shared).toMatchObject({
-        down: `${prefix}shared_experts.down_proj`,
-      });
-    },
-  );
-
-  test('gpt-oss', () => {
-    const prefix = 'model.layers.0.mlp.';
-    const parts = ['gate_up_proj', 'down_proj'].flatMap((matrix) =>
-      ['_blocks', '_scales', '_bias'].map((part) => `${prefix}experts.${matrix}${part}`),
-    );
-    const layer = of(...parts, `${prefix}router.weight`, `${prefix}router.bias`).get(0)!;
-    expect(layer).toMatchObject({ experts: 'mxfp4', unknown: null });
-    expect(layer.router).toEqual({
-      ...{ weights: `${prefix}router.weight`, bias: `${prefix}router.bias`, correction: null },
-    });
-  });
-
-  it.each([
-    ['in one tensor', [], 'lie in one tensor'],
-    [
-      "that are gpt-oss's in bf16",
-      ['gate_up_proj_bias', 'down_proj_bias'],
-      'they are read in MXFP4, as they were published',
-    ],
-  ])('a model with all experts %s: they are refused', (_, more, why) => {
-    const names = ['gate_up_proj', 'down_proj', ...more].map((end) => `model.layers.0.mlp.experts.${end}`);
-    expect(of(...names).get(0)).toMatchObject({
-      experts: { refused: expect.stringContaining(why) },
-      unknown: null,
-    });
+it.each([
+  ['in one tensor', [], 'lie in one tensor'],
+  [
+    "that are gpt-oss's in bf16",
+    ['gate_up_proj_bias', 'down_proj_bias'],
+    'they are read in MXFP4, as they were published',
+  ],
+])('a model with all experts %s: they are refused', (_, more, why) => {
+  const names = ['gate_up_proj', 'down_proj', ...more].map((end) => `model.layers.0.mlp.experts.${end}`);
+  expect(of(...names).get(0)).toMatchObject({
+    experts: { refused: expect.stringContaining(why) },
+    unknown: null,
   });
 });
 
@@ -92,7 +47,9 @@ test('what is in the part of a layer that has experts, and is none of theirs, is
   const experts = weights(`${prefix}experts.`, projections);
   const elsewhere = ['model.layers.1.self_attn.q_proj.bias', 'model.layers.0.mlp.gate_proj.bias'];
   expect(of(...experts, ...elsewhere).get(1)?.unknown).toBe(null);
-  for (const other of [`${prefix}moe_statics.bias`, `${prefix}experts.gate_up_proj_zeros`])
+  // The gate of a shared expert is Qwen2-MoE's.
+  const named = ['moe_statics.bias', 'experts.gate_up_proj_zeros', 'shared_expert_gate.weight'];
+  for (const other of [...named, 'experts.1.up_proj.bias'].map((name) => `${prefix}${name}`))
     expect(of(...experts, other).get(1)?.unknown).toBe(other);
 });
 

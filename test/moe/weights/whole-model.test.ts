@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { runModel } from '../../../examples/whole-model.js';
 import type { Stream } from '../../../src/gpu/index.js';
-import { ModelFiles, readBits } from '../../../src/moe/index.js';
+import { ModelFiles, readBits, type Tensor } from '../../../src/moe/index.js';
 import { type Bits, fromF32, type MlpMatrices, type MoeModel, toF32 } from '../../../src/moe/layer/index.js';
 import { World } from '../../../src/net/world/index.js';
 import { makeRouted } from '../../../src/verify/trials/index.js';
@@ -16,17 +16,16 @@ const tokens = [3, 2];
 
 /** A dense layer, then two of experts, as DeepSeek-V3 names them. */
 function deepseekFiles({ hidden, experts, inner, sharedInner }: MoeModel): StoredModel {
-  const style = { ...deepseek, dtype: 'BF16' } as const;
   const layers = [1, 2].map((n): StoredModel => {
     const prefix = `model.layers.${n}.mlp.`;
     return {
-      ...layerOf({ ...style, prefix }, experts, [inner, hidden], 10 * n),
-      ...expertOf(style, `${prefix}shared_experts.`, [sharedInner!, hidden], 100 + n),
+      ...layerOf({ ...deepseek, prefix }, experts, [inner, hidden], 10 * n),
+      ...expertOf(deepseek, `${prefix}shared_experts.`, [sharedInner!, hidden], 100 + n),
       [`${prefix}gate.weight`]: drawn('BF16', [experts, hidden], 200 + n),
       [`${prefix}gate.e_score_correction_bias`]: drawn('F32', [experts], 300 + n),
     };
   });
-  return Object.assign(expertOf(style, 'model.layers.0.mlp.', [inner, hidden], 400), ...layers);
+  return Object.assign(expertOf(deepseek, 'model.layers.0.mlp.', [inner, hidden], 400), ...layers);
 }
 
 const gptOssFiles = ({ experts, hidden, inner }: MoeModel): StoredModel =>
@@ -68,25 +67,26 @@ async function matricesOf(
   stream: Stream,
   count: number,
 ): Promise<MlpMatrices[]> {
-  const { gateUp, down, gateUpBias, downBias, activation } = weights;
-  const [up, back, upBias, backBias] = await Promise.all(
-    [gateUp, down, gateUpBias, downBias].map(async (tensor) => tensor && (await readBits(tensor, stream))),
+  const { activation, free: _, ...tensors } = weights;
+  const parts = await Promise.all(
+    Object.entries<Tensor>(tensors).map(
+      async ([name, tensor]) => [name, await readBits(tensor, stream)] as const,
+    ),
   );
   const part = (bits: Bits, e: number) =>
     bits.slice((e * bits.length) / count, ((e + 1) * bits.length) / count);
   return Array.from({ length: count }, (_, e) => ({
-    gateUp: part(up!, e) as Uint16Array,
-    down: part(back!, e) as Uint16Array,
-    ...(upBias && backBias && { gateUpBias: part(upBias, e), downBias: part(backBias, e) }),
+    ...Object.fromEntries(parts.map(([name, bits]) => [name, part(bits, e)])),
     ...(activation && { activation }),
-  })) as MlpMatrices[];
+  })) as unknown as MlpMatrices[];
 }
 
 describe('every layer of a model from files makes what the reference makes', () => {
-  test.each<[string, MoeModel, StoredModel]>([
-    ['DeepSeek-V3', deep, deepseekFiles(deep)],
+  const scaled = { ...deep, hidden: 128, inner: 128, sharedInner: 128 };
+  test.each<[string, MoeModel, StoredModel, 'fp8'?]>([
+    ['DeepSeek-V3, whose weights are e4m3', scaled, deepseekFiles(scaled), 'fp8'],
     ['gpt-oss', { ...gptOss, experts: 5 }, gptOssFiles({ ...gptOss, experts: 5 })],
-  ])('%s', async (_, model, stored) => {
+  ])('%s', async (_, model, stored, rows) => {
     const folder = folderWith(sharded(stored));
     const { layers } = await ModelFiles.open(folder);
     const inputs = await Promise.all(layers.map(({ layer }) => inputsOf(folder, model, layer)));
@@ -95,11 +95,11 @@ describe('every layer of a model from files makes what the reference makes', () 
     );
     for (const [n, layer] of inputs.entries()) {
       const outs = made.map((rank) => fromF32('bf16', Float32Array.from(rank[n]!)));
-      expect(compareLayer(model.hidden, outs, plainLayer(layer)), `layer ${n}`).toMatchObject({
+      expect(compareLayer(model.hidden, outs, plainLayer(layer, rows)), `layer ${n}`).toMatchObject({
         different: 0,
       });
       // The other layer's weights would give something else.
-      const other = plainLayer(inputs[1 - n]!);
+      const other = plainLayer(inputs[1 - n]!, rows);
       expect(compareLayer(model.hidden, outs, other).different, `layer ${n}`).toBeGreaterThan(0);
     }
   });
