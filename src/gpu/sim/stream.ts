@@ -27,7 +27,7 @@ interface LaunchRequest {
 type Operation =
   | { readonly kind: 'launch'; readonly request: LaunchRequest }
   | { readonly kind: 'wait'; readonly recording: Recording }
-  | { readonly kind: 'work'; run(): void };
+  | { readonly kind: 'work'; run(on: SimStream): void };
 
 /** An event that is recorded while streams capture: every replay records it anew. */
 interface Mark {
@@ -98,7 +98,7 @@ export class SimEvent implements Event {
 
 class SimGraph implements Graph {
   #disposed = false;
-  /** Work that other streams captured runs on streams of the graph's own. */
+  /** Work that other streams captured runs on streams of the graph's own, and counts as theirs. */
   readonly #own = new Map<SimStream, SimStream>();
   readonly #first: SimStream;
   readonly #capture: Capture;
@@ -184,10 +184,10 @@ export class SimStream extends Agent implements Stream {
     if (!(bytes instanceof Uint8Array)) throw new ArgumentError('bytes', bytes, 'a Uint8Array');
     const target = this.#addresses.find('to', to, bytes.byteLength);
     const data = bytes.slice();
-    this.#work(() => {
+    this.#work((on) => {
       requireAllocated(target.buffer);
       target.buffer.u8.set(data, target.offset);
-      this.#wrote(target, data.byteLength);
+      on.#wrote(target, data.byteLength);
     });
   }
 
@@ -198,21 +198,21 @@ export class SimStream extends Agent implements Stream {
     read: () => { readonly bytes: Uint8Array; readonly isChanged: boolean },
   ): void {
     const target = this.#addresses.find('to', to, bytes);
-    this.#work(() => {
+    this.#work((on) => {
       const { buffer, offset } = target;
       requireAllocated(buffer);
       const { bytes: brought, isChanged } = read();
       buffer.u8.set(brought, offset);
-      this.#wrote(target, bytes);
+      on.#wrote(target, bytes);
       if (!isChanged || this.#engine.mode === 'fast') return;
       const by = { rank: this.rank, kernel: 'the host', block: 0, thread: 0 };
       const form = { kind: 'write', order: 'weak', scope: 'sys' } as const;
-      const where = `a copy or fill on stream ${this.#id} of rank ${this.rank}`;
+      const where = `a copy or fill on stream ${on.#id} of rank ${this.rank}`;
       this.#engine.log.misuse(
         'the host changed memory after a copy from it was enqueued, and before that was made',
         buffer,
         offset,
-        { ...form, ...by, where, text: 'write by the host, through the stream', ...originOf(this.#origin) },
+        { ...form, ...by, where, text: 'write by the host, through the stream', ...originOf(on.#origin) },
       );
     });
   }
@@ -228,15 +228,15 @@ export class SimStream extends Agent implements Stream {
   copyOutLater(from: number, bytes: number, take: (bytes: Uint8Array) => void): void {
     requireInteger('bytes', bytes, 0, maxBufferBytes);
     const source = this.#addresses.find('from', from, bytes);
-    this.#work(() => take(this.#read(source, bytes)));
+    this.#work((on) => take(on.#read(source, bytes)));
   }
 
   /** All that others do with this memory must be ordered with this: its life begins or ends here. */
   claim(address: number, bytes: number): void {
     const place = this.#addresses.find('address', address, bytes);
-    this.#work(() => {
+    this.#work((on) => {
       requireAllocated(place.buffer);
-      this.#accessed('write', place, bytes);
+      on.#accessed('write', place, bytes);
     });
   }
 
@@ -269,12 +269,12 @@ export class SimStream extends Agent implements Stream {
     requireInteger('bytes', bytes, 0, maxBufferBytes);
     const target = this.#addresses.find('to', to, bytes);
     const source = this.#addresses.find('from', from, bytes);
-    this.#work(() => {
+    this.#work((on) => {
       requireAllocated(source.buffer);
       requireAllocated(target.buffer);
-      this.#accessed('read', source, bytes);
+      on.#accessed('read', source, bytes);
       move({ to: target, from: source, bytes });
-      this.#wrote(target, bytes);
+      on.#wrote(target, bytes);
       if (this.#engine.mode === 'checked') {
         target.buffer.copyInitialised(target.offset, source.buffer, source.offset, bytes);
       }
@@ -285,11 +285,11 @@ export class SimStream extends Agent implements Stream {
     requireInteger('bytes', bytes, 0, maxBufferBytes);
     requireInteger('value', value, 0, 255);
     const target = this.#addresses.find('to', to, bytes);
-    this.#work(() => {
+    this.#work((on) => {
       const { buffer, offset } = target;
       requireAllocated(buffer);
       buffer.u8.fill(value, offset, offset + bytes);
-      this.#wrote(target, bytes);
+      on.#wrote(target, bytes);
     });
   }
 
@@ -426,7 +426,7 @@ export class SimStream extends Agent implements Stream {
     this.#engine.work();
   }
 
-  #work(run: () => void): void {
+  #work(run: (on: SimStream) => void): void {
     this.enqueue({ kind: 'work', run });
   }
 
@@ -468,7 +468,7 @@ export class SimStream extends Agent implements Stream {
         break;
       case 'work':
         try {
-          operation.run();
+          operation.run(this);
         } catch (error) {
           if (!(error instanceof HeddleError)) throw error;
           // The host learns of it when it next awaits this stream.
