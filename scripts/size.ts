@@ -16,7 +16,7 @@ const ceilings = {
   lang: 11_350,
   gpu: 21_790,
   net: 11_265,
-  moe: 20_140,
+  moe: 20_165,
   verify: 7_521,
   tools: 10_102,
   cli: 2_955,
@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 86_305 },
+  { name: 'src', files: sources('src'), ceiling: 86_333 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 2_015 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_348 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 54_366 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 30_050 },

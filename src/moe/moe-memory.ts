@@ -15,7 +15,7 @@ import {
 import { cublasRows } from './experts/mlp-cublas.js';
 import { hopperRows } from './experts/mlp-hopper.js';
 import type { RowsOf } from './experts/products.js';
-import { usualMultiprocessors } from './families/index.js';
+import { usualChip } from './families/index.js';
 import { combineWeighs, dtypes, expertsOf, type Layer, mxfp4Block, scaleBlock } from './layer/index.js';
 import type { LayerPlan } from './moe-options.js';
 import { type MemoryPart, type MemoryUse, useOf } from './rounds/memory.js';
@@ -42,7 +42,7 @@ export function layerMemory(
   const takesPlans = combineWeighs(layer);
   const dtype = weights === 'fp8' ? 'e4m3' : 'bf16';
   const packed = weights === 'mxfp4';
-  const chip = { kind: 'cuda', multiprocessors: usualMultiprocessors } as const;
+  const chip = { kind: 'cuda', multiprocessors: usualChip.multiprocessors } as const;
   /** The bytes of the sums of parts that an MLP has for each row. */
   const sumsOf = (of: 'plan' | 'all', experts: number, rows: number, inner: number): number =>
     (of === 'plan' && (gemm === 'cublas' || packed)) || experts === 0

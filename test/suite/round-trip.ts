@@ -229,6 +229,10 @@ export function largeCases(ranks: number, carrier: CarriedBy = {}): RoundTripCas
     '7168 bf16 as e4m3, weighed by combine, 32 tokens': {
       ...{ maxTokens: 32, weighting: 'plan', combineFormat: 'e4m3' },
     },
+    '7168 bf16, 200 of 256 tokens on 8 multiprocessors, in a graph': {
+      ...{ maxTokens: 256, sms: 8, graph: true },
+      tokens: Array.from({ length: 3 }, () => Array<number>(ranks).fill(200)),
+    },
     '7168 bf16, 24 of 32 tokens, in a graph': {
       ...{ maxTokens: 32, counts: true, graph: true },
       tokens: Array.from({ length: 20 }, () => Array<number>(ranks).fill(24)),

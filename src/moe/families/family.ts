@@ -10,10 +10,8 @@ import type { Field, Kernel, Layout, ParamSpecs } from '../../lang/index.js';
 import { combineWeighs, type Dtype, type Layer, sourceWeighs } from '../layer/index.js';
 import type { KnobTable, Tuning } from './knobs.js';
 
-/** The multiprocessors of an H100 or H200: kernels are spread over so many where no device is at hand. */
-export const usualMultiprocessors = 132;
-/** An H100 or H200's capability, likewise. */
-export const usualCapability = [9, 0] as const;
+/** An H100 or H200, for which plans are made where no device is at hand. */
+export const usualChip = { multiprocessors: 132, capability: [9, 0] } as const;
 
 /** The conditions that a plan is made for: the device, the topology, and the launches that the caller wants. */
 export interface PlanTarget {
@@ -30,6 +28,8 @@ export interface PlanTarget {
   readonly transport: TransportName;
   /** The rank whose plan it is. Plans of all ranks differ in nothing that others see. */
   readonly rank: number;
+  /** Whether the host can copy memory beside launches, as `Plan.copied` asks. An exported plan only launches. */
+  readonly copies?: boolean;
 }
 
 /** Windows that ranks map of each other; or NVSHMEM's symmetric heap, and its puts. */
@@ -114,6 +114,8 @@ export interface Plan {
   /** Null where no row crosses a network. */
   readonly wire: WirePlan | null;
   readonly phases: Readonly<Record<Phase, readonly Step[]>>;
+  /** The host copies the rows of this rank's tokens to its own slots, beside a dispatch or its send. */
+  readonly copied?: boolean;
   readonly received: ReceivedPlan;
   /** Memory that each layer brings to its rounds, however many share the rest of the plan; null where a layer needs none. */
   readonly ofLayer: BufferPlan | null;

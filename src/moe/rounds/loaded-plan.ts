@@ -1,5 +1,5 @@
 /** A plan on one rank: its memory, its kernels loaded and bound to that memory. */
-import type { Device, Fill, Memory, Stream, WireMemory } from '../../gpu/index.js';
+import type { Device, Event, Fill, Memory, Stream, WireMemory } from '../../gpu/index.js';
 import { byteSize, type Field } from '../../lang/index.js';
 import type { RunningProxy, SharedWindow, Wires, World } from '../../net/world/index.js';
 import {
@@ -30,8 +30,11 @@ interface RankMemory {
 export class LoadedPlan {
   readonly #proxy: RunningProxy | null;
   readonly #undo: Undo;
+  /** For the copies beside dispatch; null where dispatch stores all rows. */
+  readonly #beside: { readonly stream: Stream; readonly begins: Event; readonly ends: Event } | null;
 
   private constructor(
+    readonly world: World,
     readonly plan: Plan,
     readonly steps: Readonly<Record<Phase, readonly LoadedStep[]>>,
     readonly memory: RankMemory,
@@ -40,6 +43,11 @@ export class LoadedPlan {
   ) {
     this.#proxy = proxy;
     this.#undo = undo;
+    const event = () => world.device.createEvent();
+    this.#beside = plan.copied
+      ? { stream: world.device.createStream(), begins: event(), ends: event() }
+      : null;
+    for (const one of Object.values(this.#beside ?? {})) undo.push(() => one.dispose());
   }
 
   /** Every rank of the world calls it with its plan of the same layer. Where one cannot load it, all throw, and nothing is left. */
@@ -65,14 +73,26 @@ export class LoadedPlan {
       const wire = memory.wire && { ...plan.wire!.program, memory: memory.wire };
       const proxy = wire && (await world.startProxy({ ...wire, timeoutMs: Math.ceil(waitMs / 2) }));
       if (proxy !== null) undo.push(() => proxy.stop());
-      return new LoadedPlan(plan, steps, memory, proxy, undo);
+      return new LoadedPlan(world, plan, steps, memory, proxy, undo);
     });
   }
 
   /** Nothing is launched before every step has taken what the round brings, which a step may refuse. */
   run(phases: readonly Phase[], round: Round, stream: Stream): void {
     for (const phase of phases) for (const step of this.steps[phase]) step.take(round);
+    const beside = phases.includes('dispatchSend') ? this.#beside : null;
+    if (beside !== null) stream.record(beside.begins);
     for (const phase of phases) for (const step of this.steps[phase]) step.launch(stream);
+    if (beside === null) return;
+    // Behind what is on the stream before: the rows are made, and experts have read the slots. What follows on it is behind the copies.
+    beside.stream.wait(beside.begins);
+    for (const [p, view] of Object.values(this.plan.received.payloads).entries()) {
+      const [, slots, bytes] = view.shape as readonly [number, number, number];
+      const own = this.tensor(view).data + this.world.rank * slots * bytes;
+      if (round.tokens > 0) beside.stream.copy(own, round.rows[p]!, round.tokens * bytes);
+    }
+    beside.stream.record(beside.ends);
+    stream.wait(beside.ends);
   }
 
   tensor({ in: memory, offset, dtype, shape }: View): Tensor {

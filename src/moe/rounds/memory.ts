@@ -10,13 +10,7 @@ import {
 } from '../../base/errors.js';
 import type { Device, WireSide } from '../../gpu/index.js';
 import { evenNodes, topologyOf, type World } from '../../net/world/index.js';
-import {
-  type Plan,
-  usualCapability,
-  usualMultiprocessors,
-  type WindowPlan,
-  type WirePlan,
-} from '../families/index.js';
+import { type Plan, usualChip, type WindowPlan, type WirePlan } from '../families/index.js';
 import {
   combineRowBytes,
   dispatchRowBytes,
@@ -88,9 +82,7 @@ export function memoryFor(options: MemoryOptions): MemoryUse {
   requireInteger('ranks', ranks, 1, limits.ranks);
   const layer = layerOf(ranks, options);
   const topology = topologyOf(evenNodes(ranks, nodes), 0);
-  const chip = { kind: device, multiprocessors: usualMultiprocessors, capability: usualCapability };
-  const here = { ...chip, rank: 0, topology };
-  const target = targetOf(here, options);
+  const target = targetOf({ kind: device, ...usualChip, rank: 0, topology }, options);
   const unmeasured = { kind: device, model: 'a GPU that was not measured' };
   const { family, tuning } = choose(layer, target, unmeasured, options);
   return memoryOf(family.plan(layer, target, tuning), options);

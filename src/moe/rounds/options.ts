@@ -229,7 +229,7 @@ export const waitMsOf = ({ waitMs }: Pick<ExpertParallelOptions, 'waitMs'>, kind
 export const targetOf = (
   here: Omit<PlanTarget, 'split' | 'sms' | 'transport'>,
   { split = false, sms, transport = 'windows' }: Pick<ExpertParallelOptions, 'split' | 'sms' | 'transport'>,
-): PlanTarget => ({ ...here, split, sms: sms ?? null, transport });
+): PlanTarget => ({ ...here, split, sms: sms ?? null, transport, copies: true });
 
 export const rowBytes = ({ dtype, length }: Row): number => dtypes[dtype].size * length;
 

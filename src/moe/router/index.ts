@@ -10,7 +10,7 @@ import {
   requireStream,
   type Stream,
 } from '../../gpu/index.js';
-import { memoized, usualMultiprocessors } from '../families/family.js';
+import { memoized, usualChip } from '../families/family.js';
 import { limits, type MoeModel, requireRouting } from '../layer/index.js';
 import { type Allocate, Scratch } from '../rounds/scratch.js';
 import { requireVectors, type Tensor, wrap } from '../rounds/tensor.js';
@@ -174,7 +174,8 @@ export const routerKernels = memoized(
     const threads = choosingThreads[kind];
     return {
       /** The most tokens whose logits small tiles make: of more these would read too much, each for itself. */
-      few: kind === 'sim' ? 32 : 16 * Math.floor((2 * usualMultiprocessors) / Math.ceil(shape.experts / 8)),
+      few:
+        kind === 'sim' ? 32 : 16 * Math.floor((2 * usualChip.multiprocessors) / Math.ceil(shape.experts / 8)),
       logits: logits(tiles.few),
       logitsOfMany: logits(tiles.many),
       choose: {

@@ -1,6 +1,6 @@
 /** The keys that a shape may have for a layer, and the layer that it means. */
 import { ArgumentError } from '../../base/errors.js';
-import { usualCapability, usualMultiprocessors } from '../../moe/families/index.js';
+import { usualChip } from '../../moe/families/index.js';
 import {
   formatNames,
   type Layer,
@@ -13,10 +13,7 @@ import {
 } from '../../moe/layer/index.js';
 import { number, oneOf, type Parameters, type ShapeOf, yesNo } from './shape.js';
 
-export const aGpu = {
-  ...({ kind: 'cuda', multiprocessors: usualMultiprocessors } as const),
-  capability: usualCapability,
-};
+export const aGpu = { kind: 'cuda', ...usualChip } as const;
 
 /** DeepSeek-V3's layer on the 8 GPUs of a machine. */
 export const layerParameters = {

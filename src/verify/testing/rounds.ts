@@ -198,7 +198,7 @@ export function expectedPlacedRound(
 /** The options of an ExpertParallel that a shape leaves open. */
 type Features = Pick<
   ExpertParallelOptions,
-  'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'rounds' | 'onLoss' | 'waits'
+  'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'sms' | 'rounds' | 'onLoss' | 'waits'
 >;
 
 export interface RoundsOptions extends Features, Pick<ExpertParallelOptions, 'transport'> {

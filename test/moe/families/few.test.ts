@@ -105,6 +105,20 @@ test.each([
   },
 );
 
+const rounded = { ...layer, payloads: [{ name: 'x', rowBytes: 3584, rounded: 'e4m3' }] } as const;
+test.each<[string, Layer, Partial<PlanTarget>, boolean]>([
+  ['so many multiprocessors at most', layer, {}, true],
+  ['all multiprocessors', layer, { sms: null }, false],
+  ['more multiprocessors', layer, { sms: 33 }, false],
+  ['a host that only launches', layer, { copies: false }, false],
+  ['ranks that share tokens', groups, {}, false],
+  ['few tokens', { ...layer, maxTokens: 64 }, {}, false],
+  ['rows that dispatch rounds', rounded, {}, false],
+])('whether the host copies rows that stay at home: %s', (_, layer, differences, copied) => {
+  const where = { ...target, copies: true, ...differences };
+  expect(oneSided.plan(layer, where, oneSided.defaults(layer, where)).copied).toBe(copied);
+});
+
 describe.each(families)('$name, by the rules of thumb', (family) => {
   const nodes = family.name === 'hybrid' ? [0, 0, 1, 1] : [0, 0, 0, 0];
   const blocksOn = (multiprocessors: number, maxTokens: number): number[] => {

@@ -183,7 +183,7 @@ describe('one node', () => {
       counts: false,
       weigh: null,
       split: false,
-      room: 0,
+      ...{ room: 0, copied: false },
       dispatch: { ...launch },
       combine: { ...launch, way: 'push', ahead: 0 },
     });

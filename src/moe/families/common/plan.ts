@@ -52,6 +52,7 @@ interface PlanParts {
   readonly rounds?: string;
   /** The word that says how many tokens came from a source at most. Default: none says so. */
   readonly reached?: string | false;
+  readonly copied?: boolean;
   /** Parameters of all launches, beside those that every family has. */
   readonly bindings?: Bindings;
   /** Null for a launch that the layer does without. */
@@ -74,7 +75,7 @@ export function planOf({ layer, rank, memory, layout, rounds = '', ...own }: Pla
   return {
     windows: [memory],
     ...placingMemory(layer),
-    wire: null,
+    ...{ wire: null, copied: own.copied ?? false },
     phases: {
       ...{ dispatchSend: steps(dispatchSend), dispatchRecv: steps(dispatchRecv) },
       ...{ combineSend: steps(combineSend), combineRecv: steps(combineRecv) },

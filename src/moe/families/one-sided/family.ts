@@ -136,12 +136,20 @@ const blocksOf = ({ blocks, parts, way }: DispatchTuning & Partial<CombineTuning
 /** Major capabilities of GPUs whose blocks may have 227 KiB of shared memory. */
 const roomy: ReadonlySet<number> = new Set([9, 10]);
 
+/** What few multiprocessors store bounds them, and copy engines store rows at home beside them; of fewer rows that takes as long. As measured. */
+function copiesHome(layer: Layer, { copies = false, kind, sms }: PlanTarget) {
+  if (!copies || sms === null || sms > 32 || sharing(layer).replicas > 1) return false;
+  const asTheyLie = layer.payloads.every(({ rounded }) => rounded === undefined);
+  return asTheyLie && (kind === 'sim' || layer.maxTokens >= 8 * sms);
+}
+
 function plan(layer: Layer, target: PlanTarget, tuning: OneSidedTuning): Plan {
   const { rank, split } = target;
   const shape: OneSidedShape = {
     ...layer,
     split,
     room: roomy.has(target.capability[0]) ? 224 * 1024 : 0,
+    copied: copiesHome(layer, target),
     dispatch: { ...tuning.dispatch, blocks: blocksOf(tuning.dispatch, layer) },
     combine: { ...tuning.combine, blocks: blocksOf(tuning.combine, layer) },
     weigh:
@@ -156,11 +164,14 @@ function plan(layer: Layer, target: PlanTarget, tuning: OneSidedTuning): Plan {
   return planOf({
     ...{ layer, rank, memory, layout, rounds: split ? 'combineRecvs' : 'combines' },
     reached: passesOver(shape) && 'reached',
+    copied: shape.copied,
     phases: {
       dispatchSend: [
-        split
-          ? launch(dispatch, shape.dispatch, 'a split dispatch: sends, waits for nobody')
-          : launch(dispatch, shape.dispatch, 'sends tokens to the ranks that own their experts'),
+        launch(
+          dispatch,
+          shape.dispatch,
+          split ? sends('dispatch') : 'sends tokens to the ranks that own their experts',
+        ),
       ],
       dispatchRecv: [
         dispatchRecv &&
@@ -168,18 +179,17 @@ function plan(layer: Layer, target: PlanTarget, tuning: OneSidedTuning): Plan {
       ],
       combineSend: [
         weigh,
+        // A send writes nothing to `out`.
         split
-          ? // It writes nothing to `out`.
-            {
-              ...launch(combine, summing, 'a split combine: sends, waits for nobody'),
-              bindings: { out: 'topkIds' },
-            }
+          ? { ...launch(combine, summing, sends('combine')), bindings: { out: 'topkIds' } }
           : launch(combine, summing, 'brings partial rows back and adds them up'),
       ],
       combineRecv: [combineRecv && launch(combineRecv, summing, 'a split combine: adds up what comes')],
     },
   });
 }
+
+const sends = (phase: string) => `a split ${phase}: sends, waits for nobody`;
 
 /** The kernels of a shape, made once: ranks of one process and runs of one check share them, compiled code included. */
 const kernelsOf = memoized((shape: OneSidedShape) => {

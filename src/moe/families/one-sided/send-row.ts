@@ -28,8 +28,8 @@ function using(o: OneSided, payload: number) {
   };
 }
 
-/** The ranks that a token goes to, each once, taken one after another. Each warp finds them by itself: no barrier. */
-function destinations({ u }: OneSided) {
+/** The ranks that a token goes to by dispatch, each once, taken one after another. Each warp finds them by itself: no barrier. */
+function destinations({ u, shape: { copied } }: OneSided) {
   // Ranks begin at different routes, so that with routes alike they do not all send to one peer at a time.
   const rotation = device(
     { params: {}, returns: 'u32', using: u },
@@ -38,9 +38,9 @@ function destinations({ u }: OneSided) {
   return {
     /** A bit for each: that of the lane whose route is the first to it, all rotated. */
     destinations: device(
-      { params: { owner: 'u32' }, returns: registers('u32', 1), using: { ...u, rotation } },
-      (g, { owner }, { RANKS, firstsOf, rotation }) => {
-        const firsts = firstsOf({ owner, ranks: RANKS });
+      { params: { owner: 'u32' }, returns: registers('u32', 1), using: { ...u, rotation, COPIED: copied } },
+      (g, { owner }, { RANKS, COPIED, firstsOf, rotation }) => {
+        const firsts = firstsOf({ owner: COPIED && owner === g.rank ? g.u32(RANKS) : owner, ranks: RANKS });
         const by = rotation();
         const left = g.registers('u32', 1);
         left[0] = (firsts >>> by) | (firsts << (32 - by));

@@ -8,7 +8,7 @@
  * | --- | --- | --- | --- |
  * | dispatches, combines, dispatchRecvs, combineRecvs | its own rank | its own rank | one block owns each word, and launches of a stream follow each other. A launch may read it before `awaitPrevious`: another phase lies between, which has awaited the end of the launch that wrote it |
  * | dispatched, combined, released | each source its word | the owner's dispatch / combine | they only grow; waits are ≥ |
- * | experts, weights, payloads | dispatch of every source | the owner's experts | where combine pulls, a source dispatches after its combine, whose head waited for the owner's combine, which is behind the owner's experts. Where it pushes, the source's combine, or its receive, awaited `released` |
+ * | experts, weights, payloads | dispatch of every source; the owner's host copies its own rows, behind the launch before dispatch and ahead of that behind it | the owner's experts | where combine pulls, a source dispatches after its combine, whose head waited for the owner's combine, which is behind the owner's experts. Where it pushes, the source's combine, or its receive, awaited `released` |
  * | counts | the owner's dispatch, or the receive of a split one | the owner's experts | the owner's combine zeroes them between |
  * | present | dispatch of every source | the owner's pushing combine | rounds take turns with two halves: a source writes a half again behind the dispatch between, whose tail waited for the owner's, which is behind its combine |
  * | brought | dispatch of every source | the owner's dispatch and pushing combine; its own words its later dispatches | rounds take turns with four entries, so a source writes one again three dispatches later |
@@ -46,6 +46,8 @@ export interface OneSidedShape extends Weighing {
   readonly split: boolean;
   /** Bytes of shared memory that a pulling combine may take for rows. */
   readonly room: number;
+  /** The host copies the rows that stay at home: dispatch does not store them. */
+  readonly copied: boolean;
 }
 
 export function oneSidedWindow(shape: OneSidedShape) {

@@ -4,7 +4,7 @@
  */
 import { callSite, type Device, type HostView } from '../../../gpu/index.js';
 import { byteSize, kernel, pointer } from '../../../lang/index.js';
-import { hybrid, initialEpoch, type ProxyData, usualCapability } from '../../../moe/families/index.js';
+import { hybrid, initialEpoch, type ProxyData, usualChip } from '../../../moe/families/index.js';
 import { World } from '../../../net/world/index.js';
 import { shapeOfRounds } from '../../testing/index.js';
 import { type CheckConfiguration, WrongResult } from '../subject.js';
@@ -88,7 +88,7 @@ async function start(world: World) {
   const { device, rank, topology } = world;
   const target = {
     ...({ kind: 'sim', transport: 'windows' } as const),
-    ...{ multiprocessors: 1, capability: usualCapability, split: false, sms: null, rank, topology },
+    ...{ multiprocessors: 1, capability: usualChip.capability, split: false, sms: null, rank, topology },
   };
   const shape = { ...shapeOfRounds(layer), weights: true, counts: false };
   const { layout, front, program, purpose, allOnes = [] } = hybrid.plan(shape, target, tuning).wire!;

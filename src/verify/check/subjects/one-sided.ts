@@ -45,6 +45,15 @@ const pulled: Readonly<Record<string, Partial<Rounds>>> = {
   'top 12 on 10 ranks': { ...nine, ranks: 10, experts: 20 },
 };
 
+/** The host copies rows that stay at home, beside dispatch. */
+const copied = each(
+  { sms: 3, extra: [6] },
+  {
+    'few multiprocessors': { ranks: 3, uneven: true, inspect: 'last' },
+    'few multiprocessors, a rank left out and back': maskedRounds['a rank left out and back, a graph']!,
+  },
+);
+
 /** Combine takes the rows of a plan, and a launch before it makes those that travel. */
 const weighed = each(
   { weighting: 'plan' },
@@ -127,6 +136,7 @@ const apart = each(
     // Of two warps each, of which one has more of a row than the other.
     'split, two teams': { maxTokens: 5, threads: 128, own: { teams: 2 }, hidden: 264, counts: true },
     'split, groups of 2, a graph': { ...pairs, maxTokens: 4, graph: true, counts: true },
+    'split, few multiprocessors, two rounds in flight': { sms: 3, rounds: 2, times: 5, uneven: true },
     'split, e4m3': { combineFormat: 'e4m3', hidden: 16, ranks: 3 },
     'split, e4m3, combine weighs': {
       ...{ combineFormat: 'e4m3', hidden: 16, weighting: 'plan', topK: 3, experts: 5 },
@@ -149,7 +159,7 @@ export const oneSided: readonly CheckSubject[] = [
     name: 'one_sided_push',
     kernels,
     configurations: [
-      ...push.rounds('push', { ...wholeRounds, ...maskedRounds, ...pushed }),
+      ...push.rounds('push', { ...wholeRounds, ...maskedRounds, ...pushed, ...copied }),
       ...push.given('push, nothing between dispatch and combine'),
       ...push.given('push, nothing between dispatch and combine, f32', { dtype: 'f32' }),
       ...push.given('push, rows written again behind dispatch', { reusedBehind: 'dispatch' }),
@@ -162,7 +172,7 @@ export const oneSided: readonly CheckSubject[] = [
     name: 'one_sided_pull',
     kernels,
     configurations: [
-      ...pull.rounds('pull', { ...wholeRounds, ...maskedRounds, ...pulled }),
+      ...pull.rounds('pull', { ...wholeRounds, ...maskedRounds, ...pulled, ...copied }),
       ...pull.given('pull, nothing between dispatch and combine'),
     ],
   },

@@ -11,7 +11,7 @@ import {
   refusalOf,
   type TransportName,
   type Tuning,
-  usualCapability,
+  usualChip,
 } from '../../../moe/families/index.js';
 import type { ExpertParallelOptions } from '../../../moe/index.js';
 import {
@@ -40,10 +40,8 @@ import { once, requireSame } from './by-rank.js';
 
 type FamilyKnobs = Readonly<Record<string, number | string>>;
 
-type Runs = 'weights' | 'counts' | 'inspect' | 'graph' | 'split' | 'rounds' | 'layers' | 'waits';
-
 /** How one rank's rounds run. */
-const runs: Required<Pick<RoundsOptions, Runs>> = {
+const runs = {
   weights: true,
   counts: false,
   inspect: false as boolean | 'last',
@@ -53,6 +51,7 @@ const runs: Required<Pick<RoundsOptions, Runs>> = {
   /** They take turns, each with a placement of its own. */
   layers: 1,
   waits: false,
+  sms: undefined as number | undefined,
 };
 
 const usualShape: Required<RoundsShape> = {
@@ -324,9 +323,9 @@ export const carriedBy =
     const target: PlanTarget = {
       kind: 'sim',
       multiprocessors: of.residentBlocks,
-      capability: usualCapability,
+      capability: usualChip.capability,
       split: of.split,
-      sms: null,
+      sms: of.sms ?? null,
       transport,
       rank: 0,
       topology: topologyOf(evenNodes(of.ranks, of.nodes), 0),
