@@ -3,7 +3,9 @@
  * here in BigInt and Math, from the program as it is written and not from the IR, so that the lowering and every
  * back end can be tested against it.
  */
+import { Random } from '../../src/gpu/sim/random.js';
 import { type Kernel, kernel, pointer } from '../../src/lang/index.js';
+import { edges } from './cuda/edges.js';
 
 export type ScalarName = 'i32' | 'u32' | 'u64' | 'f32' | 'bool';
 type Scalar = number | bigint | boolean;
@@ -96,6 +98,8 @@ export function foldedKernel(program: RandomProgram): Kernel {
 function constantText(type: ScalarName, value: Scalar): string {
   if (type === 'bool') return String(value);
   if (type === 'u64') return `g.u64(${value}n)`;
+  if (Number.isNaN(value)) return '(g.f32(0) / g.f32(0))';
+  if (!Number.isFinite(value)) return `(g.f32(${Math.sign(Number(value))}) / g.f32(0))`;
   return `g.${type}(${Object.is(value, -0) ? '-0' : value})`;
 }
 
@@ -118,11 +122,43 @@ export function randomProgram(seed: number, size = 12): RandomProgram {
   return new Generator(seed).program(size);
 }
 
+type Operation<T, R = T> = readonly [op: string, compute: (a: T, b: T) => R];
+const comparisons: readonly Operation<Scalar, boolean>[] = [
+  ['===', (a, b) => a === b],
+  ['!==', (a, b) => a !== b],
+  ['<', (a, b) => a < b],
+  ['<=', (a, b) => a <= b],
+  ['>', (a, b) => a > b],
+  ['>=', (a, b) => a >= b],
+];
+const ofFloats: readonly Operation<number>[] = [
+  ['+', (a, b) => a + b],
+  ['-', (a, b) => a - b],
+  ['*', (a, b) => a * b],
+  ['/', (a, b) => a / b],
+];
+const ofIntegers: readonly Operation<bigint>[] = [
+  ['+', (a, b) => a + b],
+  ['-', (a, b) => a - b],
+  ['*', (a, b) => a * b],
+  ['/', (a, b) => (b === 0n ? -1n : a / b)],
+  ['%', (a, b) => (b === 0n ? a : a % b)],
+  ['&', (a, b) => a & b],
+  ['|', (a, b) => a | b],
+  ['^', (a, b) => a ^ b],
+];
+
+/** What is left of a whole number in so many bits. */
+function wrapped(type: 'u32' | 'i32' | 'u64', x: bigint): Scalar {
+  if (type === 'u64') return BigInt.asUintN(64, x);
+  return Number(type === 'u32' ? BigInt.asUintN(32, x) : BigInt.asIntN(32, x));
+}
+
 /** Whether it loads: that never stands on one side of an operator only. */
 const reads = ({ text }: Code): boolean => text.includes('g.load');
 
 class Generator {
-  #state: number;
+  readonly #random: Random;
   #names: Name[] = Object.entries(inputTypes).map(([name, type]) => ({ name, type, mutable: false }));
   #count = 0;
   readonly #seed: number;
@@ -130,7 +166,7 @@ class Generator {
 
   constructor(seed: number, reads: Readonly<Record<string, number>> = {}) {
     this.#seed = seed;
-    this.#state = seed >>> 0;
+    this.#random = Random.from(`${seed}`);
     this.#reads = reads;
     for (const name of Object.keys(reads))
       this.#names.push({ name, type: name.startsWith('g.f32') ? 'f32' : 'u32', mutable: false });
@@ -167,16 +203,8 @@ class Generator {
 
   // Choices
 
-  #next(): number {
-    // mulberry32
-    this.#state = (this.#state + 0x6d2b79f5) >>> 0;
-    let t = this.#state;
-    t = Math.imul(t ^ (t >>> 15), t | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return (t ^ (t >>> 14)) >>> 0;
-  }
   #below(n: number): number {
-    return this.#next() % n;
+    return this.#random.below(n);
   }
   #pick<T>(from: readonly T[]): T {
     return from[this.#below(from.length)]!;
@@ -184,55 +212,12 @@ class Generator {
 
   /** Edge cases half the time. */
   #value(type: ScalarName): Scalar {
-    const word = this.#next();
-    switch (type) {
-      case 'bool':
-        return word % 2 === 1;
-      case 'u32':
-        return this.#pick([0, 1, 2, 31, 32, 33, 0x7fffffff, 0x80000000, 0xffffffff, word, word, word >>> 20]);
-      case 'i32':
-        return this.#pick([
-          0,
-          1,
-          -1,
-          2,
-          31,
-          32,
-          -2147483648,
-          2147483647,
-          word | 0,
-          word | 0,
-          (word | 0) >> 20,
-        ]);
-      case 'u64':
-        return this.#pick([
-          0n,
-          1n,
-          63n,
-          64n,
-          2n ** 63n,
-          2n ** 64n - 1n,
-          (BigInt(word) << 32n) | BigInt(this.#next()),
-        ]);
-      case 'f32':
-        return Math.fround(
-          this.#pick([
-            0,
-            -0,
-            1,
-            -1,
-            0.5,
-            3.75,
-            1e10,
-            -1e10,
-            4294967296,
-            3e38,
-            1e-40,
-            (word | 0) / 1024,
-            word / 7,
-          ]),
-        );
-    }
+    const word = this.#random.bits();
+    if (type === 'bool') return word % 2 === 1;
+    if (this.#below(2) === 0) return this.#pick<number | bigint>(edges[type]);
+    if (type === 'u64') return (BigInt(word) << 32n) | BigInt(this.#random.bits());
+    if (type === 'f32') return Math.fround(this.#pick([(word | 0) / 1024, word / 7]));
+    return this.#pick(type === 'u32' ? [word, word >>> 20] : [word | 0, (word | 0) >> 20]);
   }
 
   #literal(type: ScalarName): Code {
@@ -296,15 +281,7 @@ class Generator {
       }
       default: {
         const type = this.#pick(types.filter((one) => one !== 'bool'));
-        const op = this.#pick(['===', '!==', '<', '<=', '>', '>='] as const);
-        const compare = {
-          '===': (a: Scalar, b: Scalar) => a === b,
-          '!==': (a: Scalar, b: Scalar) => a !== b,
-          '<': (a: Scalar, b: Scalar) => a < b,
-          '<=': (a: Scalar, b: Scalar) => a <= b,
-          '>': (a: Scalar, b: Scalar) => a > b,
-          '>=': (a: Scalar, b: Scalar) => a >= b,
-        }[op];
+        const [op, compare] = this.#pick(comparisons);
         return this.#binary(op, sub(type), sub(type), compare);
       }
     }
@@ -330,13 +307,7 @@ class Generator {
         };
       }
       default: {
-        const op = this.#pick(['+', '-', '*', '/'] as const);
-        const compute = {
-          '+': (a: number, b: number) => a + b,
-          '-': (a: number, b: number) => a - b,
-          '*': (a: number, b: number) => a * b,
-          '/': (a: number, b: number) => a / b,
-        }[op];
+        const [op, compute] = this.#pick(ofFloats);
         return this.#binary(op, sub('f32'), sub('f32'), (a, b) => round(compute(Number(a), Number(b))));
       }
     }
@@ -344,10 +315,7 @@ class Generator {
 
   #integer(type: 'u32' | 'i32' | 'u64', depth: number): Code {
     const sub = (of: ScalarName): Code => this.#expression(of, depth - 1);
-    const wrap = (x: bigint): Scalar =>
-      type === 'u64'
-        ? BigInt.asUintN(64, x)
-        : Number(type === 'u32' ? BigInt.asUintN(32, x) : BigInt.asIntN(32, x));
+    const wrap = (x: bigint): Scalar => wrapped(type, x);
     switch (this.#below(9)) {
       case 0:
         return this.#conversion(type, depth);
@@ -378,17 +346,7 @@ class Generator {
         }
         return this.#conversion(type, depth);
       default: {
-        const op = this.#pick(['+', '-', '*', '/', '%', '&', '|', '^'] as const);
-        const compute = {
-          '+': (a: bigint, b: bigint) => a + b,
-          '-': (a: bigint, b: bigint) => a - b,
-          '*': (a: bigint, b: bigint) => a * b,
-          '/': (a: bigint, b: bigint) => (b === 0n ? -1n : a / b),
-          '%': (a: bigint, b: bigint) => (b === 0n ? a : a % b),
-          '&': (a: bigint, b: bigint) => a & b,
-          '|': (a: bigint, b: bigint) => a | b,
-          '^': (a: bigint, b: bigint) => a ^ b,
-        }[op];
+        const [op, compute] = this.#pick(ofIntegers);
         return this.#binary(op, sub(type), sub(type), (a, b) => wrap(compute(BigInt(a), BigInt(b))));
       }
     }
@@ -401,10 +359,7 @@ class Generator {
       i32: [-(2n ** 31n), 2n ** 31n - 1n],
       u64: [0n, 2n ** 64n - 1n],
     }[type];
-    const wrap = (x: bigint): Scalar =>
-      type === 'u64'
-        ? BigInt.asUintN(64, x)
-        : Number(type === 'u32' ? BigInt.asUintN(32, x) : BigInt.asIntN(32, x));
+    const wrap = (x: bigint): Scalar => wrapped(type, x);
     return this.#call(type, [this.#expression(from, depth - 1)], (value) => {
       if (from !== 'f32') return wrap(BigInt(value!));
       const number = Number(value);
@@ -449,9 +404,7 @@ class Generator {
     const self: Code = { text: name, eval: (env) => env.get(name)! };
     const sum = this.#binary('+', self, value, (a, b) => {
       if (type === 'f32') return Math.fround(Number(a) + Number(b));
-      const exact = BigInt(a) + BigInt(b);
-      if (type === 'u64') return BigInt.asUintN(64, exact);
-      return Number(type === 'u32' ? BigInt.asUintN(32, exact) : BigInt.asIntN(32, exact));
+      return wrapped(type, BigInt(a) + BigInt(b));
     });
     return {
       text: `${name} += ${value.text};`,

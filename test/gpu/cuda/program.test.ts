@@ -5,7 +5,7 @@ import { printKernel } from '../../../src/gpu/cuda/print.js';
 import { CudaProgram } from '../../../src/gpu/cuda/program.js';
 import { CudaStream, type Home } from '../../../src/gpu/cuda/stream.js';
 import { SimMachine } from '../../../src/gpu/sim/index.js';
-import { field, kernel, layout, list, parameterAbi, peers, pointer } from '../../../src/lang/index.js';
+import { field, kernel, layout, peers, pointer } from '../../../src/lang/index.js';
 
 interface Launched {
   readonly kernel: number;
@@ -220,57 +220,12 @@ describe('on simulated GPUs and on GPUs, at the bounds and one beyond', () => {
   });
 });
 
-describe('a kernel of the language', () => {
-  const Window = layout('Window', { words: field('u32', 64) });
-  const weave = kernel(
-    {
-      name: 'weave',
-      params: {
-        on: 'bool',
-        count: 'u32',
-        rows: list(pointer('f32'), 2),
-        win: peers(Window),
-        total: 'u64',
-        shift: 'i32',
-        scale: 'f32',
-      },
-    },
-    (g, { on, count, rows, win, total, shift, scale }) => {
-      if (on && g.threadIdx.x < count) {
-        g.store(rows[0]!.at(g.threadIdx.x), scale);
-        g.store(win.at(g.rank).words.at(g.u32(total)), g.u32(shift));
-      }
-    },
-  );
-
-  it('has its parameters under their flattened names and types, and its rank', () => {
-    const [source] = printKernel(weave.ir());
-    expect(source.entry).toBe('weave_kernel');
-    expect(source.text).toContain('extern "C"');
-    const parameters = parameterAbi(weave.ir()).map(({ name, kind, type }) => [
-      name,
-      type.kind === 'value' ? type.name : kind,
-    ]);
-    expect(parameters).toEqual([
-      ['on', 'bool'],
-      ['count', 'u32'],
-      ['rows_0', 'pointer'],
-      ['rows_1', 'pointer'],
-      ['win', 'peers'],
-      ['total', 'u64'],
-      ['shift', 'i32'],
-      ['scale', 'f32'],
-      ['rank', 'u32'],
-    ]);
-  });
-
-  it('can be quoted by line when the compiler complains', () => {
-    const module = weave.ir();
-    const [{ lineOf }] = printKernel(module);
-    const [source] = module.sources;
-    const { line } = source!.position(0);
-    expect(lineOf!(source!.file, line)).toBe(source!.text.split('\n')[0]);
-    expect(lineOf!(source!.file, line + 10_000)).toBeNull();
-    expect(lineOf!('another.ts', line)).toBeNull();
-  });
+it('a kernel can be quoted by line when the compiler complains', () => {
+  const module = weave.ir();
+  const [{ lineOf }] = printKernel(module);
+  const [source] = module.sources;
+  const { line } = source!.position(0);
+  expect(lineOf!(source!.file, line)).toBe(source!.text.split('\n')[0]);
+  expect(lineOf!(source!.file, line + 10_000)).toBeNull();
+  expect(lineOf!('another.ts', line)).toBeNull();
 });

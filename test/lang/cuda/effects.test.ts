@@ -7,10 +7,10 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { openLibrary } from '../../../src/base/native/index.js';
+import { Random } from '../../../src/gpu/sim/random.js';
 import { device, entryName, kernel, pointer, printCuda, registers } from '../../../src/lang/index.js';
 import { hostCompiler, needing } from '../../needs.js';
 import { temporaryFolder } from '../../temporary.js';
-import { Random } from './edges.js';
 
 const relaxed = "{ order: 'relaxed', scope: 'gpu' }";
 const p = pointer('u32');
@@ -81,7 +81,11 @@ class Programs {
   #count = 0;
 
   constructor(seed: number) {
-    this.#random = new Random(seed);
+    this.#random = Random.from(`${seed}`);
+  }
+
+  #pick<T>(from: readonly T[]): T {
+    return from[this.#random.below(from.length)]!;
   }
 
   text(): string {
@@ -93,12 +97,12 @@ class Programs {
   #value(names: Names, depth: number, effects = true): string {
     if (depth <= 0) {
       if (names.arrays.length > 0 && this.#random.below(4) === 0)
-        return `${this.#random.pick(names.arrays)}[${this.#random.below(3)}]`;
-      return this.#random.below(3) === 0 ? String(this.#random.below(20)) : this.#random.pick(names.values);
+        return `${this.#pick(names.arrays)}[${this.#random.below(3)}]`;
+      return this.#random.below(3) === 0 ? String(this.#random.below(20)) : this.#pick(names.values);
     }
     const some = () => this.#value(names, depth - 1 - this.#random.below(2), effects);
     const pure = () => this.#value(names, depth - 2, false);
-    const array = names.arrays.length === 0 ? null : this.#random.pick(names.arrays);
+    const array = names.arrays.length === 0 ? null : this.#pick(names.arrays);
     const kinds = [
       () => `(${some()} + ${some()})`,
       () => `((${some()} % 97) * (${some()} % 97))`,
@@ -111,17 +115,15 @@ class Programs {
             () => `g.load(${this.#pointer(names, depth - 1)})`,
             () => `g.atomicAdd(${this.#pointer(names, depth - 1)}, ${some()} % 97, ${relaxed})`,
             () => `steps({ x: ${some()}, y: ${some()} })`,
-            () => `${this.#random.pick(['take', 'early'])}({ p: out, x: ${some()} })`,
+            () => `${this.#pick(['take', 'early'])}({ p: out, x: ${some()} })`,
             () =>
-              array === null
-                ? some()
-                : `${this.#random.pick(['turn', 'twice'])}({ r: ${array}, x: ${some()} })`,
+              array === null ? some() : `${this.#pick(['turn', 'twice'])}({ r: ${array}, x: ${some()} })`,
             () => `[${some()}, ${some()}][${this.#random.below(2)}]`,
-            () => `({ a: ${some()}, b: ${some()} }).${this.#random.pick(['a', 'b'])}`,
+            () => `({ a: ${some()}, b: ${some()} }).${this.#pick(['a', 'b'])}`,
           ]
         : []),
     ];
-    return this.#random.pick(kinds)();
+    return this.#pick(kinds)();
   }
 
   #pointer(names: Names, depth: number): string {
@@ -130,9 +132,9 @@ class Programs {
       () => `out.at(${some()} % 16)`,
       () => `out.at(${some()} % 8).at(${some()} % 8)`,
       () => `where({ p: out, x: ${some()} })`,
-      () => (names.pointers.length === 0 ? `out.at(${some()} % 16)` : this.#random.pick(names.pointers)),
+      () => (names.pointers.length === 0 ? `out.at(${some()} % 16)` : this.#pick(names.pointers)),
     ];
-    return this.#random.pick(kinds)();
+    return this.#pick(kinds)();
   }
 
   #statements(given: Names, count: number, depth: number): string {
@@ -152,13 +154,13 @@ class Programs {
     for (let i = 0; i < count; i++) {
       const value = this.#value(names, 1 + this.#random.below(4));
       const place = this.#pointer(names, 2);
-      const effect = this.#random.pick([
+      const effect = this.#pick([
         `g.load(${place})`,
         `g.atomicAdd(${place}, 2, ${relaxed})`,
         `early({ p: out, x: ${value} })`,
         `steps({ x: ${value}, y: 7 })`,
       ]);
-      const target = this.#random.pick([
+      const target = this.#pick([
         ...names.lets,
         ...names.arrays.map((array) => `${array}[${this.#random.below(3)}]`),
         '',
@@ -176,10 +178,7 @@ class Programs {
       else if (kind === 5) lines.push(`g.store(${place}, ${value} % 1009);`);
       else if (kind === 6) lines.push(`quiet({ p: out, x: ${value} });`);
       else if (kind === 7 && target !== '')
-        lines.push(
-          `${target} ${this.#random.pick(['=', '+='])} ${value} % 97;`,
-          `${target} = ${target} % 1009;`,
-        );
+        lines.push(`${target} ${this.#pick(['=', '+='])} ${value} % 97;`, `${target} = ${target} % 1009;`);
       else if (kind === 8 && target !== '')
         lines.push(`${target} = ${effect};`, `${target} = ${target} % 1009;`);
       else if (kind === 9 && depth > 0)
@@ -187,7 +186,7 @@ class Programs {
       else if (depth > 0) {
         const name = `i${this.#count++}`;
         const loops = [`let ${name} = ${effect} % 2; ${name} < 3; ${name}++`, `const ${name} of g.unroll(2)`];
-        lines.push(`for (${this.#random.pick(loops)}) {`, inner([name]), '}');
+        lines.push(`for (${this.#pick(loops)}) {`, inner([name]), '}');
       }
     }
     return lines.join('\n');

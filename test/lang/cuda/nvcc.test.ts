@@ -1,4 +1,5 @@
 import { beforeAll, describe, expect, test } from 'vitest';
+import { u32 } from '../../../src/lang/build.js';
 import { entryName, type IrModule, kernel, pointer, printCuda } from '../../../src/lang/index.js';
 import { execute } from '../../gpu/sim/execute.js';
 import { compiledBy } from '../../gpu/sim/ptx/compiled.js';
@@ -7,7 +8,6 @@ import { temporaryFolder } from '../../temporary.js';
 import { held, runCells } from '../holding.js';
 import { narrowProgram, programKernel, randomProgram } from '../random-programs.js';
 import { gallery } from './gallery.js';
-import { value } from './ir-builder.js';
 import { architectures, type CompiledCuda, compileCuda, disassemble } from './nvcc.js';
 
 /** The kernel, with a parameter for every name that its own text has. */
@@ -15,7 +15,7 @@ function namedByOwnText(module: IrModule): IrModule {
   const text = printCuda(module, { lineDirectives: false }).replace(/\/\/.*|"[^"]*"/g, '');
   const names = [...new Set(text.match(/[A-Za-z_]\w*/g))];
   const { entry } = module;
-  const more = names.map((name, i) => ({ id: -1 - i, name, type: value('u32'), mutable: false }));
+  const more = names.map((name, i) => ({ id: -1 - i, name, type: u32, mutable: false }));
   return { ...module, entry: { ...entry, params: [...more, ...entry.params] } };
 }
 

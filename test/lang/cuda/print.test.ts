@@ -2,16 +2,21 @@ import { describe, expect, test } from 'vitest';
 import {
   compileOptions,
   entryName,
+  field,
+  type IrModule,
   kernel,
+  layout,
+  list,
   parameterAbi,
+  peers,
   pointer,
   printCuda,
 } from '../../../src/lang/index.js';
-import type { IrModule, Stmt } from '../../../src/lang/ir.js';
-import type { IrType } from '../../../src/lang/types.js';
+import { rewriteStatements } from '../../../src/lang/walk.js';
 import { needing } from '../../needs.js';
-import * as ir from './ir-builder.js';
 import { compileCuda } from './nvcc.js';
+
+const empty = kernel({ name: 'empty', params: {} }, () => {}).ir();
 
 /** The kernel's own lines, without prelude and signature. */
 function body(module: IrModule, options = {}): string[] {
@@ -20,27 +25,22 @@ function body(module: IrModule, options = {}): string[] {
 }
 
 test('a kernel reads as a person would have written it', () => {
-  const x = ir.param('x', ir.pointer('f32'));
-  const sums = ir.param('sums', ir.pointer('f32'));
-  const count = ir.param('count', ir.value('u32'));
-  const sum = ir.variable('sum', ir.value('f32'), true);
-  const value = ir.variable('value', ir.value('f32'));
-  const module = ir.module(
-    'row_sums',
-    [x, sums, count],
-    [
-      ir.define(sum, ir.f32(0)),
-      ir.count(ir.read(count), (i) => [
-        ir.effect(ir.load(ir.offset(ir.read(x), i), { cache: 'stream' }), value),
-        ir.assign(sum, ir.binary('+', ir.read(sum), ir.read(value))),
-      ]),
-      ir.when(ir.binary('==', ir.builtin('laneId'), ir.u32(0)), [
-        ir.effect(ir.store(ir.offset(ir.read(sums), ir.builtin('warpId')), ir.read(sum))),
-      ]),
-    ],
-    { specialization: 'HIDDEN=7168' },
+  const sums = kernel(
+    {
+      name: 'row_sums',
+      params: { x: pointer('f32'), sums: pointer('f32'), count: 'u32' },
+      ...{ using: { HIDDEN: 7168 }, maxThreads: 256 },
+    },
+    (g, { x, sums, count }) => {
+      let sum = g.f32(0);
+      for (let i = g.u32(0); i < count; i += 1) {
+        const value = g.load(x.at(i), { cache: 'stream' });
+        sum += value;
+      }
+      if (g.laneId === 0) g.store(sums.at(g.warpId), sum);
+    },
   );
-  expect(printCuda(module)).toMatchInlineSnapshot(`
+  expect(printCuda(sums.ir(), { lineDirectives: false })).toMatchInlineSnapshot(`
     "// row_sums with HIDDEN=7168
 
     using i32 = int;
@@ -92,51 +92,47 @@ test('an effect that fills registers happens once', () => {
 
 describe('names', () => {
   test('of the author are kept, unless something else has them already', () => {
-    const out = ir.param('out', ir.pointer('u32'));
-    const names = ['tokens', 'int', 'store', 'rank', 'tokens', 'größe', '$0', '__shared__'];
-    const variables = names.map((name) => ir.variable(name, ir.value('u32')));
-    const statements = variables.flatMap((v, i): Stmt[] => [
-      ir.define(v, ir.u32(i)),
-      ir.effect(ir.store(ir.read(out), ir.read(v))),
-    ]);
-    const printed = body(ir.module('names', [out], statements));
-    expect(printed.filter((line) => line.includes('const')).map((line) => line.split(' ')[4])).toEqual([
-      'tokens',
-      'int_2',
-      'store_2',
-      'rank_2',
-      'tokens_2',
-      'gr_e',
-      'n0',
-      'shared_',
+    const names = ['tokens', 'int', 'store', 'rank', 'größe', '$0', '__shared__'];
+    const text = ['tokens', ...names].map((name) => `{ const ${name} = g.load(out); g.store(out, ${name}); `);
+    const made = new Function(`return (g, { out }) => {${text.join('')}${'}'.repeat(text.length)}}`)();
+    const printed = body(kernel({ name: 'names', params: { out: pointer('u32') } }, made).ir(), {
+      lineDirectives: false,
+    });
+    expect(printed.flatMap((line) => /const u32 (\w+)/.exec(line)?.[1] ?? [])).toEqual([
+      ...['tokens', 'tokens_2', 'int_2', 'store_2', 'rank_2', 'gr_e', 'n0', 'shared_'],
     ]);
   });
 
   test('of kernels become C++ names', () => {
-    expect(entryName(ir.module('one-sided/dispatch', [], []))).toBe('one_sided_dispatch_kernel');
+    expect(entryName({ ...empty, name: 'one-sided/dispatch' })).toBe('one_sided_dispatch_kernel');
   });
 });
 
 describe('#line', () => {
-  const at = (statement: Stmt, start: number, source = 0): Stmt => ({
-    ...statement,
-    span: { start, end: start, source },
+  const written = kernel({ name: 'lines', params: {} }, (g) => {
+    g.barrier();
+    g.fence('sys');
+    g.barrier();
+    if (g.blockIdx.x < 3) {
+      g.barrier();
+      g.fence('sys');
+    }
+    g.fence('sys');
+    g.barrier();
+  }).ir();
+  /** Of each statement: its source, and where it stands there. */
+  const places = [10, 11, 11, 20, 21, 130, 131, 232].values();
+  const moved = rewriteStatements(written.entry.body, (stmt) => {
+    const place = places.next().value!;
+    const start = place % 100;
+    return [{ ...stmt, span: { start, end: start, source: Math.floor(place / 100) } }];
   });
-  const barrier = ir.effect({ op: 'barrier' });
-  const fence = ir.effect({ op: 'fence', order: 'acq_rel', scope: 'sys' });
-  const module = ir.module(
-    'lines',
-    [],
-    [
-      at(barrier, 10),
-      at(fence, 11),
-      at(barrier, 11),
-      at(ir.when(ir.binary('<', ir.builtin('blockIdx'), ir.u32(3)), [at(barrier, 21), at(fence, 30, 1)]), 20),
-      at(fence, 31, 1),
-      at(barrier, 32, 2),
-    ],
-    { sources: [ir.source('src/moe/families/a.ts'), ir.source('src/moe/families/b.ts'), ir.source('')] },
-  );
+  /** Sources whose offset n is line n + 1. */
+  const sources = ['src/moe/families/a.ts', 'src/moe/families/b.ts', ''].map((file) => ({
+    ...{ text: '', file, piece: () => '' },
+    position: (start: number) => ({ line: start + 1, column: 1 }),
+  }));
+  const module = { ...written, sources, entry: { ...written.entry, body: moved } };
 
   test('stands where the compiler would otherwise count wrong, and nowhere else', () => {
     expect(body(module)).toEqual([
@@ -168,23 +164,21 @@ describe('#line', () => {
 });
 
 describe('parameterAbi', () => {
-  const layout = ir.layout('Window', [{ name: 'flags', type: 'u32', length: 8 }]);
-  const peers: IrType = { kind: 'peers', layout };
-  const params = [
-    ir.param('count', ir.value('u32')),
-    ir.param('rows_0', ir.pointer('v16')),
-    ir.param('rows_1', ir.pointer('v16')),
-    ir.param('flag', ir.value('bool')),
-    ir.param('win', peers),
-    ir.param('scale', ir.value('f32')),
-    ir.param('bytes', ir.value('u64')),
-    ir.param('last', ir.value('i32')),
-  ];
-  const module = ir.module('abi', params, []);
+  const params = {
+    count: 'u32',
+    rows: list(pointer('v16'), 2),
+    flag: 'bool',
+    win: peers(layout('Window', { flags: field('u32', 8) })),
+    scale: 'f32',
+    bytes: 'u64',
+    last: 'i32',
+  } as const;
+  const module = kernel({ name: 'abi', params }, () => {}).ir();
 
   test('names every parameter as the host does, and the rank last', () => {
     const abi = parameterAbi(module);
-    expect(abi.map(({ type }) => type)).toEqual([...params.map(({ type }) => type), ir.value('u32')]);
+    const types = module.entry.params.map(({ type }) => type);
+    expect(abi.map(({ type }) => type)).toEqual([...types, { kind: 'value', name: 'u32' }]);
     expect(abi.map(({ type, ...where }) => where)).toEqual([
       { name: 'count', kind: 'scalar', offset: 0, bytes: 4 },
       { name: 'rows_0', kind: 'pointer', offset: 8, bytes: 8 },
@@ -236,26 +230,21 @@ test('compile options forbid every freedom with f32 that the language does not h
 });
 
 describe('what cannot be printed is refused', () => {
-  const out = ir.param('out', ir.pointer('f32'));
+  const counts = kernel({ name: 'counts', params: { out: pointer('u32') } }, (g, { out }) => {
+    const tile = g.shared('v16', 1);
+    g.store(tile.as('u32'), g.atomicAdd(out, 1, { order: 'relaxed', scope: 'gpu' }));
+  }).ir();
 
   test('shared memory beyond what a block has', () => {
-    const tile = ir.shared('tile', 'v16', 15000);
-    const fill = ir.effect(ir.store(ir.read(tile.variable), ir.pack('u32', [0, 1, 2, 3].map(ir.u32))));
-    const module = ir.module('big', [], [fill], { shared: [tile] });
-    expect(() => printCuda(module)).toThrow(
-      /big declares 240000 bytes of shared memory; a block has at most 232448/,
+    const shared = counts.shared.map((tile) => ({ ...tile, length: 15_000 }));
+    expect(() => printCuda({ ...counts, shared })).toThrow(
+      /counts declares 240000 bytes of shared memory; a block has at most 232448/,
     );
   });
 
   test('atomics on types that have none', () => {
-    const add = ir.effect({
-      op: 'atomicAdd',
-      pointer: ir.read(out),
-      value: ir.f32(1),
-      order: 'relaxed',
-      scope: 'gpu',
-    });
-    expect(() => printCuda(ir.module('atomic', [out], [add]))).toThrow(
+    const floats = JSON.parse(JSON.stringify(counts).replaceAll('u32', 'f32')) as IrModule;
+    expect(() => printCuda({ ...counts, entry: floats.entry })).toThrow(
       /atomics work on i32, u32 and u64, not on f32/,
     );
   });
