@@ -7,7 +7,7 @@ import { formatFinding, type MachineOptions } from '../../../src/gpu/sim/index.j
 import { Random } from '../../../src/gpu/sim/random.js';
 import { PrioritySchedule, RandomSchedule, Task } from '../../../src/gpu/sim/schedule.js';
 import { field, type IrModule, kernel, layout, peers, pointer } from '../../../src/lang/index.js';
-import { type Arguments, download, launch, machineOf, type Rank, windowsOf } from './harness.js';
+import { type Arguments, download, launch, machineOf, type Rank, schedules, windowsOf } from './harness.js';
 
 /** Priority schedules that are unfair leave somebody out of a lock by the thirtieth. */
 const seeds = 40;
@@ -216,9 +216,8 @@ it('a kernel that polls in a loop hears from a host that had found nothing to do
     g.store(words, 1, { order: 'release', scope: 'sys' });
     while (g.load(words.at(1), { order: 'acquire', scope: 'sys' }) === 0) {}
   });
-  for (let seed = 0; seed < seeds; seed++) {
-    const schedule = seed % 2 === 0 ? 'random' : 'priority';
-    const { machine, rank } = machineOf({ ranks: 1, mode: 'checked', schedule, seed: `${seed}` });
+  for (const how of schedules(seeds)) {
+    const { machine, rank } = machineOf({ ranks: 1, mode: 'checked', ...how });
     const { host, address } = rank.device.allocateMapped(8, 'words');
     const end = machine.startHost(0, {
       name: 'answers',

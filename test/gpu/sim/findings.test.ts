@@ -1,14 +1,12 @@
 import { describe, expect, it } from 'vitest';
 import type { Memory } from '../../../src/gpu/index.js';
 import { type Finding, formatFinding } from '../../../src/gpu/sim/index.js';
-import { device, field, kernel, layout, peers, pointer } from '../../../src/lang/index.js';
+import { device, field, type IrModule, kernel, layout, peers, pointer } from '../../../src/lang/index.js';
 import { type Arguments, download, launch, machineOf, type Rank, upload, windowsOf } from './harness.js';
-
-type Kernel = ReturnType<typeof kernel>;
 
 /** Runs a kernel on one checked GPU; returns what was found. */
 async function found(
-  kernel: { ir: Kernel['ir'] },
+  kernel: { ir(): IrModule },
   args: (rank: Rank) => Arguments,
   shape: { grid?: number; block?: number } = { block: 1 },
 ): Promise<readonly Finding[]> {
@@ -24,6 +22,15 @@ const copy = kernel(
     g.store(to, g.load(from.at(at)));
   },
 );
+
+/** What accesses outside of a window's fields a kernel makes on a checked GPU; or the kind of another finding. */
+async function outside(module: IrModule, bytes: number, args: Arguments): Promise<unknown[]> {
+  const { machine, ranks, rank } = machineOf({ ranks: 1, mode: 'checked' });
+  const [win] = await windowsOf(ranks, bytes);
+  await launch(rank, module, { block: 1 }, { win: win!, ...args });
+  await rank.stream.synchronize();
+  return machine.findings.map((f) => (f.kind === 'out-of-bounds' ? `${f.buffer}, ${f.location}` : f.kind));
+}
 
 const words = (rank: Rank, count: number) => upload(rank, new Uint32Array(count), 'input');
 const out = (rank: Rank): Memory => rank.device.allocate(16, 'output');
@@ -84,15 +91,8 @@ describe('an access out of bounds', () => {
         if (far < 2) g.store(mine.after, g.load(mine.rows.at(source, token, unit)));
       },
     );
-    const at = async (source: number, token: number, unit: number, far = 0): Promise<unknown[]> => {
-      const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked' });
-      const [win] = await windowsOf(ranks, rows.bytes);
-      await launch(ranks[0]!, reach.ir(), { block: 1 }, { win: win!, source, token, unit, far });
-      await ranks[0]!.stream.synchronize();
-      return machine.findings.map((f) =>
-        f.kind === 'out-of-bounds' ? `${f.buffer}, ${f.location}` : f.kind,
-      );
-    };
+    const at = (source: number, token: number, unit: number, far = 0) =>
+      outside(reach.ir(), rows.bytes, { source, token, unit, far });
     expect(await at(1, 7, 2)).toEqual([]);
     // Each of these lies inside the window, most of them inside the field.
     expect(await at(0, 9, 0)).toEqual([
@@ -132,15 +132,7 @@ describe('an access out of bounds', () => {
       },
     );
     const module = reach.ir();
-    const at = async (way: number, by: number): Promise<unknown[]> => {
-      const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked' });
-      const [win] = await windowsOf(ranks, rows.bytes);
-      await launch(ranks[0]!, module, { block: 1 }, { win: win!, way, by });
-      await ranks[0]!.stream.synchronize();
-      return machine.findings.map((f) =>
-        f.kind === 'out-of-bounds' ? `${f.buffer}, ${f.location}` : f.kind,
-      );
-    };
+    const at = (way: number, by: number) => outside(module, rows.bytes, { way, by });
     for (const way of [0, 1, 2, 4]) {
       expect(await at(way, 7)).toEqual([]);
       expect(await at(way, 8)).toEqual(['rows, bytes 128 to 131 of its 128, by a pointer into it']);

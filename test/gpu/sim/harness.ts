@@ -22,6 +22,12 @@ export function machineOf(options: MachineOptions): { machine: SimMachine; ranks
   return { machine, ranks, rank: ranks[0]! };
 }
 
+/** Seeds of so many schedules, of either kind in turn. */
+export const schedules = (count: number) =>
+  Array.from({ length: count }, (_, n) => {
+    return { seed: `${n}`, schedule: n % 2 === 0 ? 'random' : 'priority' } as const;
+  });
+
 export function upload(to: Rank, data: ArrayBufferView, purpose = 'input'): Memory {
   const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
   const memory = to.device.allocate(bytes.byteLength, purpose);

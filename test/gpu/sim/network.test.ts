@@ -4,7 +4,7 @@ import { ArgumentError } from '../../../src/base/errors.js';
 import type { HostView, Network } from '../../../src/gpu/index.js';
 import { type Finding, formatFinding, type MachineOptions } from '../../../src/gpu/sim/index.js';
 import { kernel, pointer } from '../../../src/lang/index.js';
-import { launch, machineOf } from './harness.js';
+import { launch, machineOf, schedules } from './harness.js';
 
 const rounds = 4;
 /** Words of a row: enough to be cut. */
@@ -96,11 +96,10 @@ async function play(options: Omit<MachineOptions, 'ranks'>, proxy: Proxy = caref
 }
 
 /** What is found in so many schedules. */
-async function findings(proxy: Proxy, places = 2, schedules = 10): Promise<Finding[]> {
+async function findings(proxy: Proxy, places = 2): Promise<Finding[]> {
   const all: Finding[] = [];
-  for (let seed = 0; seed < schedules; seed++) {
-    const schedule = seed % 2 === 0 ? 'random' : 'priority';
-    const { machine } = await play({ mode: 'checked', seed: `${seed}`, schedule }, proxy, places);
+  for (const how of schedules(10)) {
+    const { machine } = await play({ mode: 'checked', ...how }, proxy, places);
     all.push(...machine.findings);
   }
   return all;
@@ -116,9 +115,8 @@ describe('the network of the simulated machine', () => {
   });
 
   it('shows nothing wrong in any schedule where each place is written again only after its tag was heard of', async () => {
-    for (let seed = 0; seed < 40; seed++) {
-      const schedule = seed % 2 === 0 ? 'random' : 'priority';
-      const { machine, sums, errors } = await play({ mode: 'checked', seed: `${seed}`, schedule });
+    for (const how of schedules(40)) {
+      const { machine, sums, errors } = await play({ mode: 'checked', ...how });
       expect(machine.findings.map(formatFinding)).toEqual([]);
       expect(errors).toEqual([]);
       expect(sums).toEqual(right);

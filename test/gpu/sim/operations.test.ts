@@ -1,20 +1,17 @@
 import { describe, expect, it } from 'vitest';
-import { device, kernel, pointer } from '../../../src/lang/index.js';
+import { type IrModule, kernel, pointer } from '../../../src/lang/index.js';
 import { reverseTwice } from '../../lang/cuda/large-shared.js';
-import { download, launch, machineOf, type Rank, upload } from './harness.js';
-
-type Kernel = ReturnType<typeof kernel>;
+import { download, launch, machineOf, upload } from './harness.js';
 
 describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
   /** Runs a kernel with one output of u32 and one input; returns the words it wrote. */
   async function words(
-    kernel: { ir: Kernel['ir'] },
+    kernel: { ir(): IrModule },
     outWords: number,
     shape: { grid?: number; block?: number } = {},
     input?: ArrayBufferView,
   ): Promise<number[]> {
-    const { machine, ranks } = machineOf({ ranks: 1, mode });
-    const rank = ranks[0] as Rank;
+    const { machine, rank } = machineOf({ ranks: 1, mode });
     const out = rank.device.allocate(outWords * 4, 'out');
     rank.stream.fill(out.address, out.bytes, 0);
     const args = input === undefined ? { out } : { out, input: upload(rank, input) };
@@ -209,26 +206,6 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     );
     const got = await words(bytes, 3, { block: 1 }, Uint8Array.from([1, 2, 3, 200]));
     expect(got).toEqual([200_000, 0xfffe00ff, 0xc803]);
-  });
-
-  it('calls device functions with pointers and results', async () => {
-    const sum = device(
-      { name: 'sum', params: { from: pointer('u32'), count: 'u32' }, returns: 'u32' },
-      (g, { from, count }) => {
-        let total = g.u32(0);
-        for (let i = g.u32(0); i < count; i++) total += g.load(from.at(i));
-        return total;
-      },
-    );
-    const calls = kernel(
-      { name: 'calls', params: { out: pointer('u32'), input: pointer('u32') }, using: { sum } },
-      (g, { out, input }, { sum }) => {
-        g.store(out.at(g.threadIdx.x), sum({ from: input.at(g.threadIdx.x), count: 2 }));
-      },
-    );
-    expect(await words(calls, 3, { block: 3 }, Uint32Array.from([1, 10, 100, 1000]))).toEqual([
-      11, 110, 1100,
-    ]);
   });
 
   it('assigns vectors and pointers from themselves', async () => {
@@ -446,10 +423,10 @@ it('a compare-and-swap that found something else has released nothing', async ()
     }
   });
   for (let seed = 0; seed < 20; seed++) {
-    const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked', seed: `${seed}` });
-    const out = ranks[0]!.device.allocateWindow(64, 'out');
-    await launch(ranks[0]!, fails.ir(), { grid: 3, block: 1 }, { out });
-    await ranks[0]!.stream.synchronize();
+    const { machine, rank } = machineOf({ ranks: 1, mode: 'checked', seed: `${seed}` });
+    const out = rank.device.allocateWindow(64, 'out');
+    await launch(rank, fails.ir(), { grid: 3, block: 1 }, { out });
+    await rank.stream.synchronize();
     expect(machine.findings.map(({ kind }) => kind)).toEqual(['race']);
   }
 });

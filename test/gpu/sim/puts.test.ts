@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { type Finding, formatFinding, type MachineOptions } from '../../../src/gpu/sim/index.js';
 import { field, foreign, kernel, layout, peers, pointer, type TwinGpu } from '../../../src/lang/index.js';
-import { download, launch, machineOf, windowsOf } from './harness.js';
+import { download, launch, machineOf, schedules, windowsOf } from './harness.js';
 
 const rounds = 4;
 /** Words of a row: enough to be cut, also in halves. */
@@ -116,12 +116,10 @@ async function play(module: ReturnType<typeof exchange>, options: MachineOptions
 }
 
 /** What is found in so many schedules. */
-async function findings(module: ReturnType<typeof exchange>, ranks = 2, schedules = 12): Promise<Finding[]> {
+async function findings(module: ReturnType<typeof exchange>, ranks = 2, count = 12): Promise<Finding[]> {
   const all: Finding[] = [];
-  for (let seed = 0; seed < schedules; seed++) {
-    const schedule = seed % 2 === 0 ? 'random' : 'priority';
-    all.push(...(await play(module, { ranks, mode: 'checked', seed: `${seed}`, schedule })).findings);
-  }
+  for (const how of schedules(count))
+    all.push(...(await play(module, { ranks, mode: 'checked', ...how })).findings);
   return all;
 }
 
@@ -135,10 +133,8 @@ const theKernel = expect.objectContaining({ kernel: 'exchange' });
 describe('what kernels put', () => {
   it.each(['set', 'add'] as const)('arrives, and signals that %s say so', async (how) => {
     expect(await play(exchange({ ...right, how }), { ranks: 2 })).toEqual({ findings: [], sums });
-    for (let seed = 0; seed < 30; seed++) {
-      const schedule = seed % 2 === 0 ? 'random' : 'priority';
-      const options = { ranks: 2, mode: 'checked', seed: `${seed}`, schedule } as const;
-      const played = await play(exchange({ ...right, how }), options);
+    for (const schedule of schedules(30)) {
+      const played = await play(exchange({ ...right, how }), { ranks: 2, mode: 'checked', ...schedule });
       expect(played.findings.map(formatFinding)).toEqual([]);
       expect(played.sums).toEqual(sums);
     }

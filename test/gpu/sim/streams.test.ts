@@ -36,13 +36,6 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     return values.slice(0, count);
   }
 
-  it('a stream does one thing after the other', async () => {
-    const { rank } = machineOf({ ranks: 1, mode });
-    const log = zeroed(rank, 8, 'log');
-    for (const value of [3, 1, 2]) await launch(rank, append.ir(), one, { log, value });
-    expect(await logOf(rank, log)).toEqual([3, 1, 2]);
-  });
-
   it('an event holds another stream back until it was recorded', async () => {
     const { machine, rank } = machineOf({ ranks: 1, mode, seed: '5' });
     const other = rank.device.createStream();

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { Clock } from '../../../../src/gpu/sim/detector/clock.js';
 import type { Order, Scope } from '../../../../src/lang/index.js';
-import { type Place, Reference } from './reference.js';
+import { type Node, type Place, Reference } from './reference.js';
 import { type Running, Script } from './script.js';
 
 const scopes: readonly Scope[] = ['cta', 'gpu', 'sys'];
@@ -18,19 +18,19 @@ interface Live {
   readonly places: readonly Place[];
   readonly blocks: readonly number[];
   readonly previous: Live | null;
-  ended: ReturnType<Reference['node']> | null;
+  ended: Node | null;
   /** By thread: what it learned from awaitPrevious. */
-  readonly awaited: Map<number, ReturnType<Reference['node']>>;
+  readonly awaited: Map<number, Node>;
   /** What threads that called releaseNext had awaited. */
-  readonly released: (ReturnType<Reference['node']> | null)[];
+  readonly released: (Node | null)[];
 }
 
 interface Stream {
   readonly id: number;
   readonly rank: number;
-  now: ReturnType<Reference['node']>;
-  early: ReturnType<Reference['node']>;
-  settled: ReturnType<Reference['node']>;
+  now: Node;
+  early: Node;
+  settled: Node;
   readonly running: Live[];
   last: Live | null;
 }
@@ -53,16 +53,10 @@ class Both {
     running: [],
     last: null,
   }));
-  readonly #events = new Map<
-    number,
-    { readonly node: ReturnType<Reference['node']>; readonly known: Clock }
-  >();
+  readonly #events = new Map<number, { readonly node: Node; readonly known: Clock }>();
   readonly #hosts = [this.#origin(), this.#origin()];
   /** By thread and engine. */
-  readonly #copies = new Map<
-    number,
-    { group: number; read: ReturnType<Reference['node']>; write: ReturnType<Reference['node']> }[]
-  >();
+  readonly #copies = new Map<number, { group: number; read: Node; write: Node }[]>();
 
   constructor() {
     for (const stream of [0, 2]) this.#launch(stream, 2, false);
@@ -90,14 +84,14 @@ class Both {
     } else if (what < 73) {
       if (how % 3 === 2) {
         this.script.detector.proxyFence(place.thread, 'global');
-        this.reference.link(place, [this.#after(place).last]);
+        this.reference.link(place, [this.reference.last(place.thread)]);
         return;
       }
       const strength = how % 2 === 0 ? 'acq_rel' : 'seq_cst';
       this.script.fence(place.thread, scopes[scope % 3]!, strength);
       this.reference.fence(place, scopes[scope % 3]!, strength);
     } else if (what < 80) {
-      this.#meet(launch, place, how % 3 === 0 ? 'block' : 'warp');
+      this.#meet(live, place, how % 3 === 0 ? 'block' : 'warp');
     } else if (what < 84) {
       const owner = this.#streams.find(({ running }) => running.some((r) => r.launch === launch))!;
       this.script.detector.awaitPrevious(place.thread);
@@ -105,7 +99,7 @@ class Both {
       live.awaited.set(place.thread, awaited);
       this.reference.settled.delete(place.thread);
       awaited.links = true;
-      const { last } = this.#after(place);
+      const last = this.reference.last(place.thread);
       this.reference.follow([place.thread], this.reference.node(place, [last, awaited]));
     } else if (what < 87) {
       this.script.detector.releaseNext(place.thread);
@@ -117,10 +111,6 @@ class Both {
 
   #origin() {
     return this.reference.node({ rank: -1, block: -1, thread: -1 }, []);
-  }
-
-  #after(place: Place) {
-    return { last: this.reference.last(place.thread) };
   }
 
   #access(
@@ -154,23 +144,16 @@ class Both {
     this.#memory.i32.fill(++this.#stores, offset >> 2, Math.ceil((offset + bytes) / 4));
   }
 
-  #meet(launch: Running, place: Place, kind: 'block' | 'warp'): void {
-    const { running } = this.#streams.find((s) => s.running.some((r) => r.launch === launch))!;
-    const { places, blocks } = running.find((r) => r.launch === launch)!;
+  #meet({ launch, places, blocks }: Live, place: Place, kind: 'block' | 'warp'): void {
     const block = blocks.indexOf(place.block);
     const mates = places.filter((p) => p.block === place.block);
     const lane = (p: Place) => lanes[mates.indexOf(p)]!;
     const together = kind === 'block' ? mates : mates.filter((p) => lane(p) >> 5 === lane(place) >> 5);
     if (kind === 'block') launch.barrier(block);
     else launch.warp(block, lane(place) >> 5);
-    const node = this.reference.node(
-      place,
-      together.map((p) => this.#after(p).last),
-    );
-    this.reference.follow(
-      together.map((p) => p.thread),
-      node,
-    );
+    const threads = together.map(({ thread }) => thread);
+    const met = threads.map((thread) => this.reference.last(thread));
+    this.reference.follow(threads, this.reference.node(place, met));
   }
 
   #copy(place: Place, where: number, how: number): void {
@@ -189,7 +172,7 @@ class Both {
         ['write', target!],
       ] as const)
         detector.copyIssued(place.thread, engine, group, does, { buffer: this.#memory, offset }, 16, site);
-      const after = [this.#after(place).last];
+      const after = [this.reference.last(place.thread)];
       const read = this.reference.aside(place, after, 'read', source!, 16, label, engine === 'bulk');
       const write = this.reference.aside(place, after, 'write', target!, 16, label, engine === 'bulk');
       this.#wrote(target!, 16);
@@ -201,7 +184,7 @@ class Both {
     this.script.detector.copiesAwaited(place.thread, engine, group, readsOnly);
     const done = issued.filter((bulk) => bulk.group <= group);
     const node = this.reference.node(place, [
-      this.#after(place).last,
+      this.reference.last(place.thread),
       ...done.map(({ read }) => read),
       ...(readsOnly ? [] : done.map(({ write }) => write)),
     ]);
@@ -222,17 +205,13 @@ class Both {
     } else if (what === 95) {
       const { node: event = null, known } = this.#events.get(where % 2) ?? {};
       if (known !== undefined) detector.streamHeard(stream.id, known);
-      stream.now = this.reference.node(place, [stream.now, event]);
-      stream.early = this.reference.node(place, [stream.early, event]);
-      stream.settled = this.reference.node(place, [stream.settled, event]);
+      this.#hears(stream, event);
     } else if (what === 96) {
       detector.hostSynchronized(stream.id, stream.rank);
       this.#hosts[stream.rank] = this.reference.node(place, [this.#hosts[stream.rank]!, stream.now]);
     } else if (what === 97) {
       detector.streamHeard(stream.id, detector.hostKnows(stream.rank));
-      stream.now = this.reference.node(place, [stream.now, this.#hosts[stream.rank]!]);
-      stream.early = this.reference.node(place, [stream.early, this.#hosts[stream.rank]!]);
-      stream.settled = this.reference.node(place, [stream.settled, this.#hosts[stream.rank]!]);
+      this.#hears(stream, this.#hosts[stream.rank]!);
     } else if (stream.running.length === 0) {
       const { offset, bytes } = spans[where % spans.length]!;
       const kind = what === 98 ? 'read' : 'write';
@@ -244,6 +223,12 @@ class Both {
       stream.early = stream.now;
       stream.settled = stream.now;
     }
+  }
+
+  #hears(stream: Stream, node: Node | null): void {
+    const place = { rank: stream.rank, block: -1, thread: -1 };
+    for (const part of ['now', 'early', 'settled'] as const)
+      stream[part] = this.reference.node(place, [stream[part], node]);
   }
 
   #launch(index: number, blocks: number, programmatic: boolean): void {
@@ -276,7 +261,7 @@ class Both {
     const place = { rank: stream.rank, block: -1, thread: -1 };
     live.launch.end();
     live.ended = this.reference.node(place, [
-      ...live.places.map((p) => this.#after(p).last),
+      ...live.places.map((p) => this.reference.last(p.thread)),
       ...live.places.flatMap(({ thread }) =>
         [2 * thread, 2 * thread + 1].flatMap((key) =>
           (this.#copies.get(key) ?? []).flatMap(({ read, write }) => [read, write]),
@@ -302,21 +287,11 @@ const atomics = [
   ['update', 'acq_rel'],
 ] as const;
 
-/** Few places, of all sizes. */
-const spans = [
-  { offset: 0, bytes: 4 },
-  { offset: 0, bytes: 4 },
-  { offset: 4, bytes: 4 },
-  { offset: 4, bytes: 4 },
-  { offset: 8, bytes: 8 },
-  { offset: 8, bytes: 4 },
-  { offset: 16, bytes: 4 },
-  { offset: 0, bytes: 16 },
-  { offset: 16, bytes: 16 },
-  { offset: 20, bytes: 4 },
-  { offset: 2, bytes: 2 },
-  { offset: 17, bytes: 1 },
-];
+/** Few places, of all sizes: offset + bytes. */
+const spans = '0+4 0+4 4+4 4+4 8+8 8+4 16+4 0+16 16+16 20+4 2+2 17+1'.split(' ').map((span) => {
+  const [offset, bytes] = span.split('+').map(Number) as [number, number];
+  return { offset, bytes };
+});
 
 /** Where atomics go: often to the same place, now and then to parts of others. */
 const atomicSpans = [0, 0, 0, 2, 2, 4, 5, 7];

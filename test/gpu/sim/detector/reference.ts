@@ -14,7 +14,7 @@ export interface Place {
   readonly thread: number;
 }
 
-interface Node {
+export interface Node {
   readonly index: number;
   readonly before: Set<Node>;
   readonly place: Place;

@@ -1,6 +1,6 @@
-/** Mistakes inside one GPU: within a block, between blocks, and with memory; more are programs that the playground shows too. */
+/** Mistakes inside one GPU: within a block, and between blocks. More are programs that the playground shows too, and in ../findings.test.ts. */
 import { kernel, pointer } from '../../../../src/lang/index.js';
-import { type Exhibit, less, onOneRank } from './exhibit.js';
+import { type Exhibit, less, onOneRank, race } from './exhibit.js';
 
 const params = { input: pointer('u32'), scratch: pointer('u32'), out: pointer('u32') } as const;
 
@@ -14,15 +14,6 @@ const meets = (name: string, all: boolean) =>
     if (ALL) g.barrier();
   });
 
-const shuffles = (name: string, all: boolean) =>
-  kernel({ name, params, using: { ALL: all } }, (g, { input, out }, { ALL }) => {
-    const at = g.threadIdx.x;
-    let sum = g.load(input.at(at));
-    if (ALL) sum += g.warp.shuffleXor(sum, 1);
-    else if (at < 24) sum += g.warp.shuffleXor(sum, 1);
-    g.store(out.at(at), sum);
-  });
-
 /** What lanes tell each other by a shuffle orders no memory. */
 const reverse = kernel({ name: 'reverse', params }, (g, { input, out }) => {
   const part = g.shared('u32', 32);
@@ -32,25 +23,6 @@ const reverse = kernel({ name: 'reverse', params }, (g, { input, out }) => {
   g.warp.barrier();
   g.store(out.at(other), g.load(part.at(31 - at)));
 });
-
-const written = (name: string, count: number) =>
-  kernel({ name, params, using: { COUNT: count } }, (g, { input, scratch, out }, { COUNT }) => {
-    const at = g.threadIdx.x;
-    if (at < COUNT) g.store(scratch.at(at), g.load(input.at(at)));
-    g.store(out.at(at), g.load(scratch.at(at)));
-  });
-
-const shifted = (name: string, count: number) =>
-  kernel({ name, params, using: { COUNT: count } }, (g, { input, out }, { COUNT }) => {
-    const at = g.threadIdx.x;
-    if (at < COUNT) g.store(out.at(at), g.load(input.at(at + 1)));
-  });
-
-const vectors = (name: string, step: number) =>
-  kernel({ name, params, using: { STEP: step } }, (g, { input, out }, { STEP }) => {
-    const row = input.at(g.threadIdx.x * STEP).as('v16');
-    g.store(out.at(g.threadIdx.x * 4).as('v16'), g.load(row));
-  });
 
 const count = kernel({ name: 'count', params }, (g, { input }) => {
   g.atomicAdd(input, 1, { order: 'relaxed', scope: 'gpu' });
@@ -134,117 +106,66 @@ const [buffer, location] = ['shared memory', /^part\[/];
 const ofAsync = ['g.async.load(', 'g.store(out.at(at), g.load(part'];
 
 export const blocks: readonly Exhibit[] = [
-  onOneRank(
-    'race',
-    'a vote in place of a warp barrier',
-    less(reverse, 'g.warp.barrier'),
-    {},
-    ['g.store(part.at(at)', 'g.store(out.at(other), g.load(part'],
-    { buffer, location, hint: /one block.*a warp barrier or a block barrier between/ },
-  ),
-  onOneRank(
-    'divergence',
+  race('a vote in place of a warp barrier', less(reverse, 'g.warp.barrier'), {
+    at: ['g.store(part.at(at)', 'g.store(out.at(other), g.load(part'],
+    buffer,
+    location,
+    hint: /one block.*a warp barrier or a block barrier between/,
+  }),
+  onOneRank('divergence')(
     'barrier under divergence',
     { wrong: meets('divergent_barrier', false), right: meets('common_barrier', true) },
-    { block: 64 },
-    ['if (!ALL) g.barrier()'],
+    { block: 64, at: ['if (!ALL) g.barrier()'] },
   ),
-  onOneRank(
-    'divergence',
-    'shuffle under divergence',
-    { wrong: shuffles('divergent_shuffle', false), right: shuffles('common_shuffle', true) },
-    {},
-    ['else if (at < 24) sum += g.warp.shuffleXor'],
-  ),
-  onOneRank(
-    'uninitialised-read',
-    'uninitialised read',
-    { wrong: written('half_written', 16), right: written('all_written', 32) },
-    {},
-    ['g.store(out.at(at), g.load(scratch'],
-    { buffer: 'scratch', location: /byte 64/ },
-  ),
-  onOneRank(
-    'out-of-bounds',
-    'out of bounds',
-    { wrong: shifted('past_the_end', 64), right: shifted('upto_the_end', 63) },
-    { block: 64 },
-    ['if (at < COUNT) g.store(out.at(at), g.load(input.at(at + 1)'],
-    { buffer: 'input' },
-  ),
-  onOneRank(
-    'misaligned',
-    'misaligned vector',
-    { wrong: vectors('crooked_vectors', 2), right: vectors('straight_vectors', 4) },
-    { block: 16 },
-    ['g.store(out.at(g.threadIdx.x * 4)'],
-    { buffer: 'input' },
-  ),
-  onOneRank(
-    'race',
-    'atomic at cta scope across blocks',
-    less(count, 'g.atomicAdd', 'gpu → cta'),
-    { grid: 2, block: 1 },
-    ['g.atomicAdd(input', 'g.atomicAdd(input'],
-    { buffer: 'input', hint: /Both are atomic.*cta scope.*in another block: use gpu/ },
-  ),
-  onOneRank(
-    'race',
-    'bulk source refilled too early',
-    less(bulkRefill, 'g.bulk.waitReads'),
-    { block: 1 },
-    ['g.bulk.store(', 'g.store(staging'],
-    { buffer, hint: /still be under way.*g\.bulk\.waitReads/ },
-  ),
-  onOneRank(
-    'race',
-    'bulk store awaited for its reads only',
-    less(bulkTold, 'g.bulk.wait', 'waits for reads only'),
-    { grid: 2, block: 1 },
-    ['g.bulk.store(', 'g.store(out.at(16)'],
-    { buffer: 'output', hint: /only for its reads.*use g\.bulk\.wait/ },
-  ),
-  onOneRank(
-    'race',
-    'bulk load not awaited',
-    less(bulkLoad, 'g.mbarrier.await'),
-    { block: 64 },
-    ['g.bulk.load(', 'g.store(out.at(at), g.load(part'],
-    { buffer, location, hint: /may still be under way.*its mbarrier\) before its target is used/ },
-  ),
-  onOneRank(
-    'race',
-    'asynchronous load not awaited',
-    less(asyncLoad, 'g.async.wait'),
-    { block: 16 },
-    ofAsync,
-    {
-      ...{ buffer, location },
-      hint: /asynchronous copy.*may still be under way.*g\.async\.wait\) before its target is used/,
-    },
-  ),
-  onOneRank(
-    'race',
-    'asynchronous load awaited, but in no group',
-    less(asyncLoad, 'g.async.commit'),
-    { block: 16 },
-    ofAsync,
-    { buffer, hint: /commit its group/ },
-  ),
-  onOneRank(
-    'race',
-    'asynchronous loads of others read without a barrier',
-    less(asyncLoad, 'g.barrier'),
-    { block: 16 },
-    ofAsync,
-    { buffer, hint: /block barrier/ },
-  ),
-  onOneRank(
-    'race',
-    'stage loaded again while others read it',
-    less(asyncStages, 'g.barrier', 'removed', 1),
-    { block: 4 },
-    ['g.async.load(stages.at(next', 'g.store(out.as('],
-    { buffer, location: /^stages\[/ },
-  ),
+  race('atomic at cta scope across blocks', less(count, 'g.atomicAdd', 'gpu → cta'), {
+    grid: 2,
+    block: 1,
+    at: ['g.atomicAdd(input', 'g.atomicAdd(input'],
+    buffer: 'input',
+    hint: /Both are atomic.*cta scope.*in another block: use gpu/,
+  }),
+  race('bulk source refilled too early', less(bulkRefill, 'g.bulk.waitReads'), {
+    block: 1,
+    at: ['g.bulk.store(', 'g.store(staging'],
+    buffer,
+    hint: /still be under way.*g\.bulk\.waitReads/,
+  }),
+  race('bulk store awaited for its reads only', less(bulkTold, 'g.bulk.wait', 'waits for reads only'), {
+    grid: 2,
+    block: 1,
+    at: ['g.bulk.store(', 'g.store(out.at(16)'],
+    buffer: 'output',
+    hint: /only for its reads.*use g\.bulk\.wait/,
+  }),
+  race('bulk load not awaited', less(bulkLoad, 'g.mbarrier.await'), {
+    block: 64,
+    at: ['g.bulk.load(', 'g.store(out.at(at), g.load(part'],
+    buffer,
+    location,
+    hint: /may still be under way.*its mbarrier\) before its target is used/,
+  }),
+  race('asynchronous load not awaited', less(asyncLoad, 'g.async.wait'), {
+    block: 16,
+    at: ofAsync,
+    ...{ buffer, location },
+    hint: /asynchronous copy.*may still be under way.*g\.async\.wait\) before its target is used/,
+  }),
+  race('asynchronous load awaited, but in no group', less(asyncLoad, 'g.async.commit'), {
+    block: 16,
+    at: ofAsync,
+    buffer,
+    hint: /commit its group/,
+  }),
+  race('asynchronous loads of others read without a barrier', less(asyncLoad, 'g.barrier'), {
+    block: 16,
+    at: ofAsync,
+    buffer,
+    hint: /block barrier/,
+  }),
+  race('stage loaded again while others read it', less(asyncStages, 'g.barrier', 'removed', 1), {
+    block: 4,
+    at: ['g.async.load(stages.at(next', 'g.store(out.as('],
+    buffer,
+    location: /^stages\[/,
+  }),
 ];

@@ -1,6 +1,6 @@
 /** Mistakes with what copies beside a thread: its path to memory, the shared memory that it uses, and the mbarriers it arrives at. */
 import { kernel, pointer } from '../../../../src/lang/index.js';
-import { type Exhibit, less, onOneRank } from './exhibit.js';
+import { type Exhibit, less, misuse, onOneRank, race } from './exhibit.js';
 
 const params = { input: pointer('u32'), scratch: pointer('u32'), out: pointer('u32') } as const;
 
@@ -163,131 +163,104 @@ const named = kernel({ name: 'named', params }, (g, { input }) => {
   }
 });
 
-const alone = { block: 1 };
 const buffer = 'shared memory';
 
 export const copies: readonly Exhibit[] = [
-  onOneRank(
-    'race',
-    'stage refilled in bulk without a fence',
-    less(stageRefilled, 'g.proxyFence'),
-    { block: 32 },
-    ['sum += g.load(stage', 'g.bulk.load(stage'],
-    { buffer, hint: /g\.proxyFence\('shared'\) in the thread that starts the copy/ },
-  ),
-  onOneRank(
-    'race',
+  race('stage refilled in bulk without a fence', less(stageRefilled, 'g.proxyFence'), {
+    block: 32,
+    at: ['sum += g.load(stage', 'g.bulk.load(stage'],
+    buffer,
+    hint: /g\.proxyFence\('shared'\) in the thread that starts the copy/,
+  }),
+  race(
     'stage loaded again while a bulk store reads it',
     { wrong: twoStages('two_stages_left', 1), right: twoStages('two_stages_awaited', 0) },
-    alone,
-    ['g.bulk.store(out', 'g.bulk.load(stages'],
-    { buffer, hint: /still be under way.*g\.bulk\.waitReads/ },
+    {
+      block: 1,
+      at: ['g.bulk.store(out', 'g.bulk.load(stages'],
+      buffer,
+      hint: /still be under way.*g\.bulk\.waitReads/,
+    },
   ),
-  onOneRank(
-    'race',
-    'stage sent in bulk without a fence',
-    less(sent, 'g.proxyFence'),
-    { block: 32 },
-    ['g.store(stage.at(g.laneId)', 'g.bulk.store(out'],
-    { buffer, hint: /g\.proxyFence\('shared'\)/ },
-  ),
-  onOneRank(
-    'race',
+  race('stage sent in bulk without a fence', less(sent, 'g.proxyFence'), {
+    block: 32,
+    at: ['g.store(stage.at(g.laneId)', 'g.bulk.store(out'],
+    buffer,
+    hint: /g\.proxyFence\('shared'\)/,
+  }),
+  race(
     'fence in the block of the store, not in that of the copy',
     less(fetched, 'g.proxyFence', 'removed', 1),
-    { grid: 2, block: 1 },
-    ['g.store(scratch', 'g.bulk.load(stage, scratch'],
     {
+      grid: 2,
+      block: 1,
+      at: ['g.store(scratch', 'g.bulk.load(stage, scratch'],
       buffer: 'scratch',
       hint: /g\.proxyFence\('global'\) in the thread that starts the copy, between what it learns of/,
     },
   ),
-  onOneRank(
-    'misuse',
-    'bulk store not awaited at the end',
-    less(sent, 'g.bulk.waitReads'),
-    { block: 32 },
-    ['g.bulk.store('],
-    { buffer, location: /stage/, hint: /may still read shared memory.*\(g\.bulk\.waitReads\)/ },
-  ),
-  onOneRank(
-    'misuse',
+  misuse('bulk store not awaited at the end', less(sent, 'g.bulk.waitReads'), {
+    block: 32,
+    at: ['g.bulk.store('],
+    buffer,
+    location: /stage/,
+    hint: /may still read shared memory.*\(g\.bulk\.waitReads\)/,
+  }),
+  misuse(
     'bulk load not awaited at the end',
     { wrong: loads('one_too_many', 1), right: loads('both_awaited', 2) },
-    alone,
-    ['g.bulk.load('],
-    { buffer, location: /stages/, hint: /may still write shared memory.*g\.mbarrier\.await/ },
+    {
+      block: 1,
+      at: ['g.bulk.load('],
+      buffer,
+      location: /stages/,
+      hint: /may still write shared memory.*g\.mbarrier\.await/,
+    },
   ),
-  onOneRank(
-    'misuse',
-    'asynchronous load not awaited at the end',
-    less(asyncLoad, 'g.async.wait'),
-    alone,
-    ['g.async.load('],
-    { buffer, hint: /may still write shared memory.*has not been awaited.*\(g\.async\.wait\)/ },
-  ),
-  onOneRank(
-    'misuse',
-    'asynchronous load of no group at the end',
-    less(asyncLoad, 'g.async.commit'),
-    alone,
-    ['g.async.load('],
-    { hint: /g\.async\.commit comes first/ },
-  ),
-  onOneRank(
-    'misuse',
+  misuse('asynchronous load not awaited at the end', less(asyncLoad, 'g.async.wait'), {
+    block: 1,
+    at: ['g.async.load('],
+    buffer,
+    hint: /may still write shared memory.*has not been awaited.*\(g\.async\.wait\)/,
+  }),
+  misuse('asynchronous load of no group at the end', less(asyncLoad, 'g.async.commit'), {
+    block: 1,
+    at: ['g.async.load('],
+    hint: /g\.async\.commit comes first/,
+  }),
+  misuse(
     'mbarrier initialised again',
     { wrong: phases('initialised_again', { again: true }), right: counted },
-    alone,
-    ['if (!ONCE) g.mbarrier.init('],
-    { hint: /has been initialised before/ },
+    { block: 1, at: ['if (!ONCE) g.mbarrier.init('], hint: /has been initialised before/ },
   ),
-  onOneRank(
-    'misuse',
+  misuse(
     'mbarrier overwritten',
     { wrong: phases('overwritten', { over: true }), right: counted },
-    alone,
-    ['if (!KEPT) g.store(full'],
-    { location: /full/, hint: /only g\.mbarrier may change one/ },
+    { block: 1, at: ['if (!KEPT) g.store(full'], location: /full/, hint: /only g\.mbarrier may change one/ },
   ),
-  onOneRank(
-    'misuse',
+  misuse(
     'number of a phase for its parity',
     { wrong: phases('parity_uncut', { uncut: true }), right: counted },
-    alone,
-    ['g.mbarrier.await('],
-    { hint: /parities are 0 and 1, not 2/ },
+    { block: 1, at: ['g.mbarrier.await('], hint: /parities are 0 and 1, not 2/ },
   ),
-  onOneRank(
-    'misuse',
+  misuse(
     'more bytes than an mbarrier counts',
     { wrong: expects('expects_too_much', 2 ** 20), right: expects('expects_much', 2 ** 20 - 16) },
-    alone,
-    ['g.mbarrier.expect('],
-    { hint: /1048575 bytes a phase/ },
+    { block: 1, at: ['g.mbarrier.expect('], hint: /1048575 bytes a phase/ },
   ),
-  onOneRank(
-    'misuse',
+  misuse(
     'more arrivals than an mbarrier is for',
     { wrong: copied('arrives_twice', true), right: copiedOnce },
-    alone,
-    ['if (ARRIVES) g.mbarrier.arrive('],
-    { hint: /has had all 1 arrivals/ },
+    { block: 1, at: ['if (ARRIVES) g.mbarrier.arrive('], hint: /has had all 1 arrivals/ },
   ),
-  onOneRank(
-    'stuck-wait',
+  onOneRank('stuck-wait')(
     'bytes announced that never come',
     less(copiedOnce, 'g.mbarrier.expect', 'bytes + 16'),
-    alone,
-    ['g.mbarrier.await('],
-    { location: /full/, hint: /lacks 16 bytes that were announced/ },
+    { block: 1, at: ['g.mbarrier.await('], location: /full/, hint: /lacks 16 bytes that were announced/ },
   ),
-  onOneRank(
-    'race',
+  race(
     'bulk load to an mbarrier that may not be initialised yet',
     less(named, 'g.awaitEpoch', 'acquire → relaxed'),
-    { block: 2 },
-    ['g.mbarrier.init(', 'g.bulk.load('],
-    { location: /full/ },
+    { block: 2, at: ['g.mbarrier.init(', 'g.bulk.load('], location: /full/ },
   ),
 ];

@@ -98,12 +98,19 @@ export function onDevice(twins: Twins, shape: { grid?: number; block?: number } 
   };
 }
 
-/** An exhibit on one rank, where the memory is the launch's own. */
-export const onOneRank = (
-  kind: Finding['kind'],
-  name: string,
-  twins: Twins,
-  shape: { grid?: number; block?: number },
-  statements: readonly string[],
-  more: Pick<Exhibit['expect'], 'buffer' | 'location' | 'hint'> = {},
-): Exhibit => ({ name, ranks: 1, run: onDevice(twins, shape), expect: { kind, statements, ...more } });
+/** The shape of a launch, and what the checker must say: `at`, of statements that begin so. */
+interface OneRank extends Omit<Exhibit['expect'], 'kind' | 'statements'> {
+  readonly grid?: number;
+  readonly block?: number;
+  readonly at: readonly string[];
+}
+
+/** Exhibits of such findings on one rank, where the memory is the launch's own. */
+export const onOneRank =
+  (kind: Finding['kind']) =>
+  (name: string, twins: Twins, how: OneRank): Exhibit => ({
+    ...{ name, ranks: 1, run: onDevice(twins, how) },
+    expect: { kind, statements: how.at, ...how },
+  });
+export const race = onOneRank('race');
+export const misuse = onOneRank('misuse');

@@ -55,12 +55,9 @@ export const field: readonly Exhibit[] = [
     ),
     expect: { kind: 'stuck-wait', location: /open\[0\]/, statements: ['while (open !== 1)'] },
   },
-  onOneRank(
-    'uninitialised-read',
+  onOneRank('uninitialised-read')(
     'rows looked for by the routes of other tokens',
     { wrong: back('back_by_arrival', false), right: back('back_by_route', true) },
-    { block: 16 },
-    ['g.store(out.at(token)'],
-    { buffer: 'scratch' },
+    { block: 16, at: ['g.store(out.at(token)'], buffer: 'scratch' },
   ),
 ];

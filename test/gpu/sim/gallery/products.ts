@@ -1,6 +1,6 @@
 /** Mistakes with products of tiles, with the registers of warp groups, and in clusters. */
 import { device, kernel, pointer, tile, tiles } from '../../../../src/lang/index.js';
-import { type Exhibit, less, onOneRank, type Twins } from './exhibit.js';
+import { type Exhibit, less, misuse, race } from './exhibit.js';
 
 const params = { input: pointer('u32'), scratch: pointer('u32'), out: pointer('f32') } as const;
 const A = tile('bf16', [64, 16], { swizzle: 32 });
@@ -118,94 +118,80 @@ const told = kernel({ name: 'told', params, cluster: 2 }, (g) => {
   g.cluster.barrier();
 });
 
-const misuse = (
-  name: string,
-  twins: Twins,
-  shape: { grid?: number; block: number },
-  at: string,
-  hint: RegExp,
-) => onOneRank('misuse', name, twins, shape, [at], { hint });
-const group = { block: 128 };
-
 export const products: readonly Exhibit[] = [
   misuse(
     'sums read before their product is awaited',
     { wrong: product('sums_read_early', { wait: true }), right: multiplied },
-    group,
-    'if (STORES) g.store(out',
-    /still under way/,
+    { block: 128, at: ['if (STORES) g.store(out'], hint: /still under way/ },
   ),
   misuse(
     'factor in registers written before its product is awaited',
     { wrong: heldProduct('held_written_early', false), right: heldProduct('held_awaited', true) },
-    group,
-    'held[1] = g.laneId',
-    /still under way/,
+    { block: 128, at: ['held[1] = g.laneId'], hint: /still under way/ },
   ),
   misuse(
     'sums written before a product, without a fence',
     { wrong: product('sums_unfenced', { fence: true }), right: multiplied },
-    group,
-    'g.wgmma.multiply(',
-    /no g\.wgmma\.fence\(\) stands between/,
+    { block: 128, at: ['g.wgmma.multiply('], hint: /no g\.wgmma\.fence\(\) stands between/ },
   ),
   misuse(
     'lanes that name different tiles',
     { wrong: product('lanes_differ', { tile: true }), right: multiplied },
-    group,
-    'g.wgmma.multiply(',
-    /different tiles/,
+    { block: 128, at: ['g.wgmma.multiply('], hint: /different tiles/ },
   ),
   misuse(
     'product not awaited at the end',
     { wrong: product('product_left', { end: true }), right: multiplied },
-    group,
-    'g.wgmma.multiply(',
-    /its thread ends while this product/,
+    { block: 128, at: ['g.wgmma.multiply('], hint: /its thread ends while this product/ },
   ),
   misuse(
     'more registers taken than given',
     { wrong: registersMoved('takes_too_many', 240), right: registersMoved('takes_the_rest', 232) },
-    { block: 384 },
-    'else g.group.takeRegisters(MORE)',
-    /want 66560 registers, but it has 64512/,
+    { block: 384, at: ['else g.group.takeRegisters(MORE)'], hint: /want 66560 registers, but it has 64512/ },
   ),
   misuse(
     'registers given by a part of a warp group',
     { wrong: givenBy('one_warp_gives', 32), right: givenBy('a_group_gives', 128) },
-    { block: 256 },
-    'if (g.threadIdx.x < THREADS) g.group.giveRegisters(40)',
-    /not all 128 have given/,
+    {
+      block: 256,
+      at: ['if (g.threadIdx.x < THREADS) g.group.giveRegisters(40)'],
+      hint: /not all 128 have given/,
+    },
   ),
-  onOneRank(
-    'race',
+  race(
     'mbarrier that another block reaches before the cluster has met',
     { wrong: reached('block_meets', false), right: reached('cluster_meets', true) },
-    { grid: 2, block: 1 },
-    ['g.mbarrier.init(mailbox', 'g.cluster.arrive(mailbox'],
-    { buffer: 'shared memory', hint: /g\.cluster\.barrier\(\) behind g\.mbarrier\.init/ },
+    {
+      grid: 2,
+      block: 1,
+      at: ['g.mbarrier.init(mailbox', 'g.cluster.arrive(mailbox'],
+      buffer: 'shared memory',
+      hint: /g\.cluster\.barrier\(\) behind g\.mbarrier\.init/,
+    },
   ),
-  onOneRank(
-    'race',
+  race(
     'shared memory of another block read before the cluster has met',
     less(neighbours, 'g.cluster.barrier'),
-    { grid: 2, block: 1 },
-    ['g.store(word', 'const theirs = g.cluster.load(word'],
-    { buffer: 'shared memory' },
+    {
+      grid: 2,
+      block: 1,
+      at: ['g.store(word', 'const theirs = g.cluster.load(word'],
+      buffer: 'shared memory',
+    },
   ),
-  onOneRank(
-    'race',
+  race(
     'shared memory of another block written while it reads it',
     less(neighbours, 'g.cluster.barrier', 'removed', 2),
-    { grid: 2, block: 1 },
-    ['g.cluster.store(word', 'g.store(out.as'],
-    { buffer: 'shared memory' },
+    { grid: 2, block: 1, at: ['g.cluster.store(word', 'g.store(out.as'], buffer: 'shared memory' },
   ),
   misuse(
     'block that leaves its cluster while another reaches it',
     less(told, 'g.cluster.barrier', 'removed', 1),
-    { grid: 2, block: 1 },
-    'if (g.blockIdx.x === 1) g.cluster.arrive(',
-    /the block has ended, .*g\.cluster\.barrier/,
+    {
+      grid: 2,
+      block: 1,
+      at: ['if (g.blockIdx.x === 1) g.cluster.arrive('],
+      hint: /the block has ended, .*g\.cluster\.barrier/,
+    },
   ),
 ];

@@ -1,6 +1,6 @@
 /** Mistakes between warps of a block that have parts of their own: groups that meet, producers and consumers. */
 import { kernel, pointer, pipeline as stagesOf } from '../../../../src/lang/index.js';
-import { type Exhibit, less, onOneRank } from './exhibit.js';
+import { type Exhibit, less, onOneRank, race } from './exhibit.js';
 
 const params = { input: pointer('u32'), scratch: pointer('u32'), out: pointer('u32') } as const;
 
@@ -97,50 +97,34 @@ const groupOfTwo = group('group_of_two', 64);
 const buffer = 'shared memory';
 
 export const roles: readonly Exhibit[] = [
-  onOneRank(
-    'race',
-    'group of warps that does not meet',
-    less(reverse, 'g.group.barrier'),
-    { block: 96 },
-    ['g.store(part.at(at)', 'g.store(out.at(at), g.load(part'],
-    { buffer },
-  ),
-  onOneRank(
-    'divergence',
+  race('group of warps that does not meet', less(reverse, 'g.group.barrier'), {
+    block: 96,
+    at: ['g.store(part.at(at)', 'g.store(out.at(at), g.load(part'],
+    buffer,
+  }),
+  onOneRank('divergence')(
     'barrier for more warps than come',
     { wrong: group('group_too_large', 96), right: groupOfTwo },
-    { block: 96 },
-    ['if (g.warpId < 2) g.group.barrier(1, SIZE)'],
+    { block: 96, at: ['if (g.warpId < 2) g.group.barrier(1, SIZE)'] },
   ),
-  onOneRank(
-    'divergence',
+  onOneRank('divergence')(
     'barrier of a group in two branches of a warp',
     { wrong: groupTorn, right: groupOfTwo },
-    { block: 96 },
-    ['if (at < 48) g.group.barrier(2, 64)'],
+    { block: 96, at: ['if (at < 48) g.group.barrier(2, 64)'] },
   ),
-  onOneRank(
-    'race',
-    'stage refilled before it is empty',
-    less(pipeline, 'g.mbarrier.await(empty'),
-    { block: 64 },
-    ['g.store(stage', 'g.store(out.at(g.laneId), g.load(stage'],
-    { buffer },
-  ),
-  onOneRank(
-    'race',
+  race('stage refilled before it is empty', less(pipeline, 'g.mbarrier.await(empty'), {
+    block: 64,
+    at: ['g.store(stage', 'g.store(out.at(g.laneId), g.load(stage'],
+    buffer,
+  }),
+  race(
     'stage filled by the copy engine while threads have read it without a fence',
     { wrong: copied('reads_unfenced', 'tensor cores'), right: copied('reads_fenced', 'threads') },
-    { block: 64 },
-    ['g.store(out.at(g.laneId), g.load(stage', 'g.bulk.load(stage'],
-    { buffer },
+    { block: 64, at: ['g.store(out.at(g.laneId), g.load(stage', 'g.bulk.load(stage'], buffer },
   ),
-  onOneRank(
-    'stuck-wait',
+  onOneRank('stuck-wait')(
     'fewer arrivals than an mbarrier is for',
     { wrong: arrives('too_few_arrive', 32), right: arrives('one_arrives', 1) },
-    { block: 32 },
-    ['const over = g.mbarrier.await'],
-    { location: /full/ },
+    { block: 32, at: ['const over = g.mbarrier.await'], location: /full/ },
   ),
 ];

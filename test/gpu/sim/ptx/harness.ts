@@ -1,4 +1,9 @@
-import { type Finding, type PtxExtent, SimMachine } from '../../../../src/gpu/sim/index.js';
+import {
+  type Finding,
+  type MachineOptions,
+  type PtxExtent,
+  SimMachine,
+} from '../../../../src/gpu/sim/index.js';
 import { type PtxKernelOptions, ptx } from '../../../../src/lang/ptx/index.js';
 
 /** A file with one kernel `k`, whose first parameter is a pointer that `%out` holds when its body begins. */
@@ -21,10 +26,13 @@ export interface Shape {
   readonly block?: PtxExtent;
   readonly mode?: 'fast' | 'checked';
   readonly seed?: string;
+  readonly assume?: MachineOptions['assume'];
   readonly cooperative?: boolean;
   readonly options?: PtxKernelOptions;
   /** Bytes of `out`. */
   readonly bytes?: number;
+  /** Parameters, behind `out`, that are addresses of such bytes. */
+  readonly memory?: Readonly<Record<string, Uint8Array>>;
   readonly set?: Readonly<Record<string, number | bigint | Uint8Array>>;
   /** So many times the stream fills `out` with zeros before the launch. */
   readonly fills?: number;
@@ -40,16 +48,24 @@ export interface Ran {
 /** Runs `k` on one rank; gives what it wrote to `out`. */
 export async function run(text: Parameters<typeof ptx>[0], shape: Shape = {}): Promise<Ran> {
   const { grid = 1, block = 1, mode = 'checked', seed = '0', bytes = 256, set = {}, options = {} } = shape;
-  const { fills = 0, cooperative = false } = shape;
-  const machine = SimMachine.create({ ranks: 1, mode, seed });
+  const { fills = 0, cooperative = false, memory = {}, assume = [] } = shape;
+  const machine = SimMachine.create({ ranks: 1, mode, seed, assume });
   const device = machine.device(0);
   const stream = device.createStream();
   const out = device.allocateWindow(bytes, 'out');
   const program = await device.load(
-    ptx(text, 'k.ptx').kernel('k', { params: ['out', ...Object.keys(set)], ...options }),
+    ptx(text, 'k.ptx').kernel('k', {
+      params: ['out', ...Object.keys(memory), ...Object.keys(set)],
+      ...options,
+    }),
   );
   const launcher = program.launcher({ grid, block, cooperative, rank: 0 });
   launcher.set('out', out.address);
+  for (const [name, bytes] of Object.entries(memory)) {
+    const { address } = device.allocate(bytes.length, name);
+    stream.copyIn(address, bytes);
+    launcher.set(name, address);
+  }
   for (const [name, value] of Object.entries(set)) {
     if (value instanceof Uint8Array) launcher.setBytes(name, value);
     else launcher.set(name, value);

@@ -3,10 +3,10 @@ import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { formatFinding, type MachineOptions, SimMachine } from '../../../../src/gpu/sim/index.js';
-import { ptx } from '../../../../src/lang/ptx/index.js';
+import { formatFinding } from '../../../../src/gpu/sim/index.js';
 import { cudaTool, needing } from '../../../needs.js';
 import { temporaryFolder } from '../../../temporary.js';
+import { run, type Shape } from './harness.js';
 import { along, descriptor, type Form, placeOf, plain, numbers as whole } from './matrices.js';
 
 const e2m1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
@@ -116,11 +116,7 @@ END: ret;
 `;
 }
 
-async function multiply(
-  of: Case,
-  change = (text: string) => text,
-  { seed = '1', assume = [] }: Pick<MachineOptions, 'seed' | 'assume'> = {},
-) {
+async function multiply(of: Case, change = (text: string) => text, how: Pick<Shape, 'assume'> = {}) {
   const { type, a, b, blocks = 1, scaled } = of;
   const { size, bits } = numbers[type]!;
   const depth = 32 / size;
@@ -152,17 +148,6 @@ async function multiply(
       for (let k = 0; k < depth; k++)
         put(base + second + placeOf(b, row, byteAt(k)), value(block * half + row + 5 * k), k);
   }
-  const machine = SimMachine.create({ ranks: 1, mode: 'checked', seed, assume });
-  const device = machine.device(0);
-  const stream = device.createStream();
-  const [from, out] = [
-    device.allocate(image.length, 'from'),
-    device.allocateWindow(blocks * rows * columns * 4, 'out'),
-  ];
-  stream.copyIn(from.address, image);
-  const names = ['out', 'from', 'a', 'b', 'form'];
-  const kernel = ptx(change(textOf(of)), 'k.ptx').kernel('k', { params: names });
-  const launcher = (await device.load(kernel)).launcher({ grid: blocks, block: 128, rank: 0 });
   const isInteger = type === 's8';
   const [, code] = kinds[type]!;
   const form =
@@ -174,20 +159,22 @@ async function multiply(
     ((columns / 8) << 17) |
     (((blocks * rows) / 16) << 24);
   const fixed = 1n << 46n;
-  launcher.set('out', out.address);
-  launcher.set('from', from.address);
-  launcher.set('a', a === 'tensor memory' ? 0n : descriptor(a, 0) | fixed);
-  launcher.set('b', descriptor(b, second) | fixed);
-  launcher.set('form', form);
-  launcher.launch(stream);
-  let error: unknown = null;
-  let bytes: ArrayBufferLike = new ArrayBuffer(0);
-  try {
-    bytes = (await stream.copyOut(out.address, blocks * rows * columns * 4)).slice().buffer;
-  } catch (thrown) {
-    error = thrown;
-  }
-  const sums = isInteger ? [...new Int32Array(bytes)] : [...new Float32Array(bytes)];
+  const { words, floats, error, findings } = await run(change(textOf(of)), {
+    ...{
+      grid: blocks,
+      block: 128,
+      seed: '1',
+      bytes: blocks * rows * columns * 4,
+      ...how,
+      memory: { from: image },
+    },
+    set: {
+      a: a === 'tensor memory' ? 0n : descriptor(a, 0) | fixed,
+      b: descriptor(b, second) | fixed,
+      form,
+    },
+  });
+  const sums = isInteger ? [...new Int32Array(words.buffer)] : [...floats];
   const expected = sums.map((_, i) => {
     const [row, column] = [Math.floor(i / columns), i % columns];
     let sum = 0;
@@ -198,7 +185,7 @@ async function multiply(
     }
     return 2 * sum;
   });
-  return { sums, expected, error, findings: machine.findings.map(formatFinding) };
+  return { sums, expected, error, findings: findings.map(formatFinding) };
 }
 
 const tall = { ...plain, near: 2048 };

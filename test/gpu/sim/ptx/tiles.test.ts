@@ -141,19 +141,15 @@ READY:
     .replace('wgmma.fence', 'mul.wide.u32 %rd8, %r1, 16; add.s64 %rd9, %out, %rd8;\n  wgmma.fence');
 
   async function multiply(text: string) {
-    const machine = SimMachine.create({ ranks: 1, mode: 'checked', seed: '5' });
-    const device = machine.device(0);
-    const stream = device.createStream();
-    const [from, out] = [device.allocate(2304, 'from'), device.allocateWindow(2048, 'out')];
     const a = Float32Array.from({ length: 64 * 16 }, (_, i) => ((i * 7) % 23) - 11);
     const b = Float32Array.from({ length: 8 * 16 }, (_, i) => ((i * 5) % 17) - 8);
-    stream.copyIn(from.address, new Uint8Array(Uint16Array.from([...a, ...b], f32ToBf16).buffer));
-    const kernel = ptx(text, 'k.ptx').kernel('k', { params: ['out', 'from'] });
-    const launcher = (await device.load(kernel)).launcher({ grid: 1, block: 128, rank: 0 });
-    launcher.set('out', out.address);
-    launcher.set('from', from.address);
-    launcher.launch(stream);
-    const sums = new Float32Array((await stream.copyOut(out.address, 2048)).slice().buffer);
+    const from = new Uint8Array(Uint16Array.from([...a, ...b], f32ToBf16).buffer);
+    const { floats: sums, findings } = await run(text, {
+      block: 128,
+      seed: '5',
+      bytes: 2048,
+      memory: { from },
+    });
     const expected = sums.map((_, i) => {
       const [thread, n] = [i >> 2, i & 3];
       const row = 16 * (thread >> 5) + ((thread & 31) >> 2) + 8 * (n >> 1);
@@ -162,7 +158,7 @@ READY:
       for (let k = 0; k < 16; k++) sum += a[16 * row + k]! * b[16 * column + k]!;
       return sum;
     });
-    return { sums, expected, findings: machine.findings };
+    return { sums, expected, findings };
   }
 
   test('is added to what the registers hold', async () => {
@@ -342,20 +338,11 @@ COPY: shl.b32 %r4, %r3, 4; cvt.u64.u32 %rd7, %r4; add.s64 %rd8, %rd1, %rd7; add.
   ret;
 }
 `);
-    const machine = SimMachine.create({ ranks: 1, mode: 'checked', seed: '5' });
-    const device = machine.device(0);
-    const stream = device.createStream();
-    const [from, out] = [device.allocate(32_768, 'from'), device.allocateWindow(128 * 48, 'out')];
-    stream.copyIn(from.address, image);
-    const kernel = ptx(text, 'k.ptx').kernel('k', { params: ['out', 'from', 'a', 'b'] });
-    const launcher = (await device.load(kernel)).launcher({ grid: 1, block: 128, rank: 0 });
-    launcher.set('out', out.address);
-    launcher.set('from', from.address);
-    launcher.set('a', a === 'registers' ? 0n : descriptor(a, 0));
-    launcher.set('b', descriptor(b, 16_384));
-    launcher.launch(stream);
-    const bytes = (await stream.copyOut(out.address, 128 * 48)).slice().buffer;
-    const sums = isInteger ? [...new Int32Array(bytes)] : [...new Float32Array(bytes)];
+    const { words, floats, findings } = await run(text, {
+      ...{ block: 128, seed: '5', bytes: 128 * 48, memory: { from: image } },
+      set: { a: a === 'registers' ? 0n : descriptor(a, 0), b: descriptor(b, 16_384) },
+    });
+    const sums = isInteger ? [...new Int32Array(words.buffer)] : [...floats];
     const shift = type === 'u8' ? 4 : 0;
     const expected = sums.map((_, i) => {
       const [thread, n] = [Math.floor(i / 12), i % 12];
@@ -366,7 +353,7 @@ COPY: shl.b32 %r4, %r3, 4; cvt.u64.u32 %rd7, %r4; add.s64 %rd8, %rd1, %rd7; add.
         total += (isInteger ? 1 : -1) * (value(row * 3 + k) + shift) * (value(column + 5 * k) + shift);
       return total;
     });
-    return { sums, expected, findings: machine.findings.map(formatFinding) };
+    return { sums, expected, findings: findings.map(formatFinding) };
   }
 
   const forms: readonly (readonly [string, Form | 'registers', Form])[] = [
