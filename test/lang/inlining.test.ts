@@ -31,18 +31,6 @@ function run(...[module, args]: Parameters<typeof evaluate>): Promise<number[]> 
 const cuda = (module: IrModule): string => printCuda([module], { lineDirectives: false });
 
 describe('what goes in', () => {
-  test('a register array by reference: the caller sees what is written', async () => {
-    const fill = device({ params: { values: registers('u32'), from: 'u32' } }, (g, { values, from }) => {
-      for (const i of g.unroll(values.length)) values[i] = from + i;
-    });
-    const made = kernel({ name: 'k', params: { out: pointer('u32') }, using: { fill } }, (g, { out }, u) => {
-      const values = g.registers('u32', 3);
-      u.fill({ values, from: 7 });
-      for (const i of g.unroll(3)) g.store(out.at(i), values[i]!);
-    });
-    expect(await run(made.ir())).toEqual([7, 8, 9]);
-  });
-
   test('vectors, windows, records and lists of them', () => {
     const put = device(
       {
@@ -102,17 +90,6 @@ describe('what goes in', () => {
     expect(validateIr(of('constant').ir())).toEqual([]);
     expect(() => of('runtime').ir()).toThrow(/HK501 n of each must be a constant/);
   });
-
-  test('a value as it was at the call, though the variable changes', async () => {
-    const put = device({ params: { out: pointer('u32'), x: 'u32' } }, (g, { out, x }) => g.store(out, x));
-    const made = kernel(
-      { name: 'k', params: { out: pointer('u32') }, using: { put } },
-      (_g, { out }, { put }) => {
-        for (let i = 0; i < 3; i++) put({ out: out.at(i), x: i * 10 });
-      },
-    );
-    expect(await run(made.ir())).toEqual([0, 10, 20]);
-  });
 });
 
 describe('what comes out', () => {
@@ -153,39 +130,6 @@ describe('what comes out', () => {
     expect(await run(made.ir(), { n: 0 })).toEqual([1, 2, 2, 2]);
   });
 
-  test('from anywhere: inside loops, behind others that returned, and the caller goes on', async () => {
-    const find = device(
-      { params: { from: pointer('u32'), n: 'u32', wanted: 'u32' }, returns: 'i32' },
-      (g, { from, n, wanted }) => {
-        if (n === 0) return -2;
-        for (let i = 0; i < n; i++) {
-          for (let j = 0; j < n; j++) {
-            if (j === i) break;
-            if (g.load(from.at(i * n + j)) === wanted) return g.i32(i * n + j);
-          }
-          if (g.load(from.at(i)) > 90) return -3;
-        }
-        return -1;
-      },
-    );
-    const made = kernel(
-      { name: 'k', params: { out: pointer('i32'), from: pointer('u32'), n: 'u32' }, using: { find } },
-      (g, { out, from, n }, { find }) => {
-        for (let w = 0; w < 10; w++) {
-          if (w === 8) continue;
-          g.store(out.at(w), find({ from, n, wanted: w }));
-        }
-      },
-    );
-    const from = [50, 51, 52, 4, 54, 55, 6, 7, 58];
-    expect({ ...(await run(made.ir(), { from, n: 3 })) }).toEqual({
-      ...[-1, -1, -1, -1, 3, -1, 6, 7],
-      9: -1,
-    });
-    expect((await run(made.ir(), { from, n: 0 }))[3]).toBe(-2);
-    expect((await run(made.ir(), { from: [99, ...from], n: 3 }))[3]).toBe(-3);
-  });
-
   test('different register arrays cannot', () => {
     const either = device(
       { params: { a: registers('u32'), b: registers('u32'), first: 'bool' }, returns: registers('u32') },
@@ -202,38 +146,6 @@ describe('what comes out', () => {
     });
     expect(() => made.ir()).toThrow(/HK607 the returns of either give different things/);
   });
-});
-
-test('an operand reads registers before the call beside it writes them', async () => {
-  const bump = device({ params: { values: registers('u32') }, returns: 'u32' }, (_g, { values }) => {
-    values[0]! += 1;
-    return values[0]!;
-  });
-  const made = kernel(
-    { name: 'k', params: { out: pointer('u32') }, using: { bump } },
-    (g, { out }, { bump }) => {
-      const values = g.registers('u32', 1, 10);
-      g.store(out, values[0]! * 100 + bump({ values }));
-      values[0]! += bump({ values });
-      g.store(out.at(1), values[0]!);
-      g.store(out.at(values[0]!), bump({ values }));
-    },
-  );
-  const out = await run(made.ir());
-  expect({ ...out }).toEqual({ 0: 1011, 1: 23, 23: 24 });
-});
-
-test('a function that only computes may stand on one side of &&, || and ?:', async () => {
-  const isEven = device({ params: { x: 'u32' }, returns: 'bool' }, (_g, { x }) => x % 2 === 0);
-  const made = kernel(
-    { name: 'k', params: { out: pointer('u32'), n: 'u32' }, using: { isEven } },
-    (g, { out, n }, { isEven }) => {
-      let count = 0;
-      for (let i = 0; i < n; i++) if (i > 3 && isEven({ x: i })) count += 1;
-      g.store(out, count);
-    },
-  );
-  expect(await run(made.ir(), { n: 9 })).toEqual([3]);
 });
 
 describe('printed CUDA', () => {
