@@ -238,31 +238,6 @@ it('a rank whose program throws is lost to the others, and what it threw is what
   expect(((errors[0]!.cause as RankLostError).cause as Error).message).toContain('rank 1 falls');
 });
 
-/** The first rank and the last of 2 nodes of 2: who waits for it, its neighbour and its rail's, and in what. */
-const missed = ['dispatch', 'combine'].flatMap((operation) =>
-  [0, 3].map((late) => [late, operation] as const),
-);
-
-it.each(missed)(
-  'rank %i of 2 nodes of 2 is named by those that wait for it in %s, whatever they do next',
-  async (late, operation) => {
-    const goesOn = async ({ ep, dispatch, combine, ended, round }: Rank, number: number) => {
-      if (operation === 'combine') {
-        dispatch();
-        await ended();
-      }
-      await ep.world.barrier('one stays behind');
-      if (number === late) return;
-      if (operation === 'dispatch') dispatch();
-      combine();
-      await round();
-    };
-    const errors = await missing({ ...rails, nodes: 2 }, goesOn, SimMachine.create({ ranks: 4 }));
-    const named = summary([errors[late ^ 1]!, errors[late ^ 2]!]);
-    expect(named).toEqual([`${late} ${operation} 1`, `${late} ${operation} 1`]);
-  },
-);
-
 /** What each rank of a group brings. */
 const everywhere: Brought = {
   topkIds: Int32Array.from({ length: routes }, (_, i) => i % options.experts),
