@@ -8,8 +8,8 @@ import { beforeAll, describe, expect, test } from 'vitest';
 import { Command } from '../../src/cli/commander.js';
 import { commands } from '../../src/cli/program.js';
 import { programs } from '../gpu/sim/gallery/programs.js';
-import { transpiled } from '../tree.js';
-import { type Block, commandsOf, page, pages, root } from './markdown.js';
+import { root, transpiled } from '../tree.js';
+import { type Block, commandsOf, page, pages } from './markdown.js';
 
 const scripts = (JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { scripts: object }).scripts;
 const blocks = pages.flatMap((one) => one.blocks);

@@ -1,8 +1,7 @@
 /** The pages of documentation, taken apart. */
 import { readdirSync, readFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
-
-export const root = resolve(import.meta.dirname, '../..');
+import { join } from 'node:path';
+import { root } from '../tree.js';
 
 export interface Block {
   readonly page: string;

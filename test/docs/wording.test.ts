@@ -2,7 +2,8 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { pages, root } from './markdown.js';
+import { root } from '../tree.js';
+import { pages } from './markdown.js';
 
 const headless = /^(?:[-*] |\d+\. |\*\*)?(?:What|Who|Whoever|Whom|Whose|Whatever)\b[^?]*$/;
 

@@ -17,56 +17,21 @@ function definedValue(bits: number, exponentBits: number, fractionBits: number, 
   return sign * (1 + fraction / 2 ** fractionBits) * 2 ** (exponent - bias);
 }
 
-interface Format {
-  readonly name: string;
-  readonly exponentBits: number;
-  readonly fractionBits: number;
-  readonly special: boolean;
-  readonly nan: number;
-  decode(bits: number): number;
-  encode(value: number): number;
-}
+const formats = [
+  ['bf16', 8, 7, true, 0x7fff, bf16ToF32, f32ToBf16],
+  ['f16', 5, 10, true, 0x7fff, f16ToF32, f32ToF16],
+  ['e4m3', 4, 3, false, 0x7f, e4m3ToF32, f32ToE4m3],
+] as const;
 
-const formats: Format[] = [
-  {
-    name: 'bf16',
-    exponentBits: 8,
-    fractionBits: 7,
-    special: true,
-    nan: 0x7fff,
-    decode: bf16ToF32,
-    encode: f32ToBf16,
-  },
-  {
-    name: 'f16',
-    exponentBits: 5,
-    fractionBits: 10,
-    special: true,
-    nan: 0x7fff,
-    decode: f16ToF32,
-    encode: f32ToF16,
-  },
-  {
-    name: 'e4m3',
-    exponentBits: 4,
-    fractionBits: 3,
-    special: false,
-    nan: 0x7f,
-    decode: e4m3ToF32,
-    encode: f32ToE4m3,
-  },
-];
-
-describe.each(formats)('$name', (format) => {
-  const size = 2 ** (1 + format.exponentBits + format.fractionBits);
+describe.each(formats)('%s', (_, exponentBits, fractionBits, special, nan, decode, encode) => {
+  const size = 2 ** (1 + exponentBits + fractionBits);
+  const defined = (bits: number): number => definedValue(bits, exponentBits, fractionBits, special);
   const half = size / 2;
 
   it('decodes every value as its definition says', () => {
     const wrong: number[] = [];
     for (let bits = 0; bits < size; bits++) {
-      const is = format.decode(bits);
-      const want = definedValue(bits, format.exponentBits, format.fractionBits, format.special);
-      if (!Object.is(is, want)) wrong.push(bits);
+      if (!Object.is(decode(bits), defined(bits))) wrong.push(bits);
     }
     expect(wrong).toEqual([]);
   });
@@ -74,9 +39,9 @@ describe.each(formats)('$name', (format) => {
   it('encodes every value it can hold back to its own bits', () => {
     const wrong: number[] = [];
     for (let bits = 0; bits < size; bits++) {
-      const value = definedValue(bits, format.exponentBits, format.fractionBits, format.special);
-      const want = Number.isNaN(value) ? format.nan : bits;
-      if (format.encode(value) !== want) wrong.push(bits);
+      const value = defined(bits);
+      const want = Number.isNaN(value) ? nan : bits;
+      if (encode(value) !== want) wrong.push(bits);
     }
     expect(wrong).toEqual([]);
   });
@@ -84,19 +49,19 @@ describe.each(formats)('$name', (format) => {
   it('rounds between every two neighbours to the nearest, ties to even', () => {
     // Neighbours are exact in f64; their midpoint is exact in f32, since every format has at most 11 significant bits.
     const wrong: string[] = [];
-    const largest = format.special ? half - 2 ** format.fractionBits - 1 : half - 2;
+    const largest = special ? half - 2 ** fractionBits - 1 : half - 2;
     for (let low = 0; low < largest; low++) {
-      const a = definedValue(low, format.exponentBits, format.fractionBits, format.special);
-      const b = definedValue(low + 1, format.exponentBits, format.fractionBits, format.special);
+      const a = defined(low);
+      const b = defined(low + 1);
       const middle = (a + b) / 2;
       if (Math.fround(middle) !== middle) continue; // bf16 subnormals: the midpoint is below f32's own grid
       const below = f32FromBits(f32Bits(middle) - 1);
       const above = f32FromBits(f32Bits(middle) + 1);
       for (const sign of [1, -1]) {
         const signBits = sign < 0 ? half : 0;
-        if (format.encode(sign * middle) !== (signBits | (low % 2 ? low + 1 : low))) wrong.push(`tie ${low}`);
-        if (below > a && format.encode(sign * below) !== (signBits | low)) wrong.push(`below ${low}`);
-        if (above < b && format.encode(sign * above) !== (signBits | (low + 1))) wrong.push(`above ${low}`);
+        if (encode(sign * middle) !== (signBits | (low % 2 ? low + 1 : low))) wrong.push(`tie ${low}`);
+        if (below > a && encode(sign * below) !== (signBits | low)) wrong.push(`below ${low}`);
+        if (above < b && encode(sign * above) !== (signBits | (low + 1))) wrong.push(`above ${low}`);
       }
     }
     expect(wrong).toEqual([]);

@@ -4,32 +4,11 @@ import { cells, held, refusals, runCells } from './holding.js';
 
 /** Of values that only the compiler knows: what a variable would hold. */
 const asValue = ['let', 'let, assigned', '?:', 'select'];
-const elsewhere = [
-  'object',
-  'array',
-  'item',
-  'passed',
-  'returned',
-  'returned to let',
-  'returned in two places',
-];
 const handedOn = ['passed', 'returned', 'returned to let', 'returned in two places'];
+const elsewhere = ['object', 'array', 'item', ...handedOn];
+const many = ['list of fields', 'registers', 'narrow registers', 'text', 'list', 'record'];
 const expected: readonly (readonly [code: string, kinds: readonly string[], ways: readonly string[]])[] = [
-  [
-    'HK404',
-    [
-      'list of fields',
-      'window',
-      'windows',
-      'tensorMap',
-      'registers',
-      'narrow registers',
-      'text',
-      'list',
-      'record',
-    ],
-    [...asValue, 'returned to let'],
-  ],
+  ['HK404', [...many, 'window', 'windows', 'tensorMap'], [...asValue, 'returned to let']],
   ['HK404', ['tile', 'device function', 'function of g', 'part of g', 'method'], asValue],
   ['HK602', ['new shared array'], [...asValue, ...elsewhere]],
   ['HK603', ['new registers'], [...asValue, ...elsewhere]],

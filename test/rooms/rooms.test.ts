@@ -1,12 +1,12 @@
 /** The import directions are a rule only if breaking them fails: small houses, each with one thing wrong. */
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
-import { dirname, join, resolve } from 'node:path';
+import { dirname, join } from 'node:path';
 import { cruise, type IConfiguration, type ICruiseResult } from 'dependency-cruiser';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
+import { temporaryFolder } from '../temporary.js';
+import { root } from '../tree.js';
 
-const root = resolve(import.meta.dirname, '../..');
 const config = createRequire(import.meta.url)(join(root, '.dependency-cruiser.cjs')) as IConfiguration;
 const { forbidden = [], options = {} } = config;
 
@@ -21,90 +21,57 @@ const sound: House = {
   'src/lang/one.ts': `export const one = 1;`,
 };
 
-const broken: readonly { readonly name: string; readonly rule: string; readonly change: House }[] = [
-  {
-    name: 'an import that points up the list of rooms',
-    rule: 'lang-points-down',
-    change: { 'src/lang/one.ts': `import { add } from '../moe/index.js';\nexport const one = () => add(1);` },
-  },
-  {
-    name: 'a type that points up: types are imports too',
-    rule: 'lang-points-down',
-    change: {
-      'src/lang/one.ts': `import type { add } from '../moe/index.js';\nexport const one: typeof add = (x) => x;`,
-    },
-  },
-  {
-    name: 'a cycle inside a room',
-    rule: 'no-cycles',
-    change: { 'src/lang/one.ts': `import type { Lower } from './index.js';\nexport const one: Lower = 1;` },
-  },
-  {
-    name: 'a room entered by a window',
-    rule: 'by-the-door',
-    change: {
-      'src/moe/add.ts': `import { one } from '../lang/one.js';\nexport const add = (x: number) => x + one;`,
-    },
-  },
-  {
-    name: 'the package entering a room by a window',
-    rule: 'package-by-the-doors',
-    change: { 'src/index.ts': `export { add } from './moe/add.js';` },
-  },
-  {
-    name: 'a room that imports the whole package',
-    rule: 'package-is-the-top',
-    change: { 'src/moe/add.ts': `import * as all from '../index.js';\nexport const add = () => all;` },
-  },
-  {
-    name: 'a room that the list does not know',
-    rule: 'known-rooms',
-    change: { 'src/attic/index.ts': `export { one } from '../lang/index.js';` },
-  },
-  {
-    name: 'Node.js where a browser has to do',
-    rule: 'without-node',
-    change: { 'src/lang/one.ts': `import { sep } from 'node:path';\nexport const one = sep.length;` },
-  },
-  {
-    name: 'foreign functions where a browser has to do',
-    rule: 'without-native',
-    change: {
-      'src/lang/one.ts': `export { two as one } from '../base/native/index.js';`,
-      'src/base/native/index.ts': 'export const two = 2;',
-    },
-  },
-  {
-    name: "fabric's core looking at its engine",
-    rule: 'fabric-engine-on-top',
-    change: {
-      'src/net/fabric/core/core.ts': `export { one } from '../engine/engine.js';`,
-      'src/net/fabric/engine/engine.ts': `export const one = 1;`,
-    },
-  },
-  {
-    name: 'libfabric looking at the core',
-    rule: 'libfabric-at-the-bottom',
-    change: {
-      'src/net/fabric/libfabric/bindings.ts': `export { one } from '../core/core.js';`,
-      'src/net/fabric/core/core.ts': `export const one = 1;`,
-    },
-  },
-  {
-    name: 'a test shipped with the product',
-    rule: 'product-only',
-    change: {
-      'test/helper.ts': `export const one = 1;`,
-      'src/lang/one.ts': `export { one } from '../../test/helper.js';`,
-    },
-  },
-];
+/** Houses with one thing wrong: the rule that they break, what it is, and the files that are otherwise. */
+const broken = `
+lang-points-down | an import that points up the list of rooms
+src/lang/one.ts: import { add } from '../moe/index.js'; export const one = () => add(1);
 
-let folder: string;
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'heddle-rooms-'));
-});
-afterAll(() => rm(folder, { recursive: true, force: true }));
+lang-points-down | a type that points up: types are imports too
+src/lang/one.ts: import type { add } from '../moe/index.js'; export const one: typeof add = (x) => x;
+
+no-cycles | a cycle inside a room
+src/lang/one.ts: import type { Lower } from './index.js'; export const one: Lower = 1;
+
+by-the-door | a room entered by a window
+src/moe/add.ts: import { one } from '../lang/one.js'; export const add = (x: number) => x + one;
+
+package-by-the-doors | the package entering a room by a window
+src/index.ts: export { add } from './moe/add.js';
+
+package-is-the-top | a room that imports the whole package
+src/moe/add.ts: import * as all from '../index.js'; export const add = () => all;
+
+known-rooms | a room that the list does not know
+src/attic/index.ts: export { one } from '../lang/index.js';
+
+without-node | Node.js where a browser has to do
+src/lang/one.ts: import { sep } from 'node:path'; export const one = sep.length;
+
+without-native | foreign functions where a browser has to do
+src/lang/one.ts: export { two as one } from '../base/native/index.js';
+src/base/native/index.ts: export const two = 2;
+
+fabric-engine-on-top | fabric's core looking at its engine
+src/net/fabric/core/core.ts: export { one } from '../engine/engine.js';
+src/net/fabric/engine/engine.ts: export const one = 1;
+
+libfabric-at-the-bottom | libfabric looking at the core
+src/net/fabric/libfabric/bindings.ts: export { one } from '../core/core.js';
+src/net/fabric/core/core.ts: export const one = 1;
+
+product-only | a test shipped with the product
+test/helper.ts: export const one = 1;
+src/lang/one.ts: export { one } from '../../test/helper.js';`
+  .trim()
+  .split('\n\n')
+  .map((house) => {
+    const [head = '', ...files] = house.split('\n');
+    const [rule = '', name = ''] = head.split(' | ');
+    const change: House = Object.fromEntries(files.map((line) => line.split(/: (.*)/, 2)));
+    return { name, rule, change };
+  });
+
+const folder = temporaryFolder();
 
 /** The rules that a house breaks, each once. */
 async function brokenRules(name: string, house: House): Promise<string[]> {

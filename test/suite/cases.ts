@@ -24,6 +24,9 @@ export async function expectReference(
   expect(machine.findings.map(formatFinding)).toEqual([]);
 }
 
+/** What ranks bring, a digit each, round after round. */
+const bring = (rounds: string) => rounds.split(' ').map((ranks) => [...ranks].map(Number));
+
 type Cases = Readonly<Record<string, Case>>;
 
 /** Those, each beside what they share. */
@@ -51,11 +54,7 @@ const portable = { family: 'portable' } as const;
 const twoNodes = { family: 'hybrid', nodes: 2 } as const;
 const narrow = { combineFormat: 'e4m3', hidden: 144 } as const;
 
-const uneven = [
-  [3, 0, 1],
-  [0, 0, 0],
-  [1, 3, 2],
-];
+const uneven = bring('301 000 132');
 const layer: Case = { ranks: 3, experts: 12, topK: 4, maxTokens: 3, hidden: 24 };
 /** Two rounds in flight, as a graph or on a stream of their own each. */
 const inFlight = { split: true, rounds: 2 } as const;
@@ -149,12 +148,7 @@ const added = each(
 );
 
 /** Full, uneven between groups, none of one group, an odd number. */
-const ofPairs = [
-  [6, 6, 6, 6],
-  [5, 5, 0, 0],
-  [0, 0, 3, 3],
-  [1, 1, 2, 2],
-];
+const ofPairs = bring('6666 5500 0033 1122');
 const looked = { tokens: ofPairs, counts: true, inspect: true } as const;
 const teams = { blocks: 3, teams: 2, inFlight: 2 };
 const threes = { ranks: 6, replicas: 3, maxTokens: 9, inspect: true } as const;
@@ -186,11 +180,7 @@ const roundedThere = each(
     ...{ ranks: 2, experts: 4, topK: 2, maxTokens: 3, extra: [6], inspect: true },
     ...{
       rounded: { format: 'e4m3', length: 256 },
-      tokens: [
-        [3, 3],
-        [2, 2],
-        [0, 0],
-      ],
+      tokens: bring('33 22 00'),
     },
   },
   {
@@ -199,10 +189,7 @@ const roundedThere = each(
       ranks: 4,
       replicas: 2,
       maxTokens: 4,
-      tokens: [
-        [4, 4, 4, 4],
-        [2, 2, 0, 0],
-      ],
+      tokens: bring('4444 2200'),
     },
     'one-sided, in parts': { rounded: { format: 'e4m3', length: 640 }, tuning: spread('push', { parts: 3 }) },
     'portable, mxfp8, in parts': {
@@ -215,19 +202,13 @@ const roundedThere = each(
         ranks: 4,
         replicas: 2,
         maxTokens: 4,
-        tokens: [
-          [4, 4, 4, 4],
-          [2, 2, 0, 0],
-        ],
+        tokens: bring('4444 2200'),
       },
     },
     'hybrid, mxfp8, two nodes, groups of 2': {
       ...{ ...twoNodes, ranks: 4, replicas: 2, maxTokens: 6, rounded: { format: 'mxfp8', length: 384 } },
       ...{
-        tokens: [
-          [6, 6, 4, 4],
-          [0, 0, 1, 1],
-        ],
+        tokens: bring('6644 0011'),
         checked: true,
       },
     },
@@ -304,13 +285,7 @@ const ofMany: Cases = {
 const onTwoStreams = each(
   {
     ...{ ...inFlight, ranks: 3, experts: 7, topK: 3, maxTokens: 4, hidden: 24 },
-    tokens: [
-      [4, 1, 3],
-      [0, 4, 2],
-      [4, 4, 4],
-      [1, 0, 0],
-      [2, 3, 4],
-    ],
+    tokens: bring('413 042 444 100 234'),
   },
   { 'one-sided': {}, portable },
 );

@@ -1,11 +1,11 @@
-import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdir, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { CompileError } from '../../../src/gpu/cuda/diagnostics.js';
 import { findNvcc, parseNvccVersion } from '../../../src/gpu/cuda/nvcc.js';
 import { nvrtcCandidates, openNvrtc } from '../../../src/gpu/cuda/nvrtc.js';
 import { needing } from '../../needs.js';
+import { temporaryFolder } from '../../temporary.js';
 
 const options = (architecture: string) => [`--gpu-architecture=${architecture}`, '--std=c++17'];
 const good = 'extern "C" __global__ void k(unsigned* p) { p[threadIdx.x] = threadIdx.x; }';
@@ -30,15 +30,9 @@ describe('NVRTC', needing('nvrtc'), () => {
 });
 
 describe('compiling a kernel', needing('nvrtc or nvcc'), () => {
-  let folder: string;
-  beforeAll(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'heddle-compiler-'));
-    vi.stubEnv('HEDDLE_CACHE', folder);
-  });
-  afterAll(async () => {
-    vi.unstubAllEnvs();
-    await rm(folder, { recursive: true, force: true });
-  });
+  const folder = temporaryFolder();
+  beforeAll(() => void vi.stubEnv('HEDDLE_CACHE', folder));
+  afterAll(() => void vi.unstubAllEnvs());
 
   it('happens once for callers that ask together, and fills the cache', async () => {
     const { compileKernel } = await import('../../../src/gpu/cuda/compiler.js');
@@ -81,7 +75,7 @@ describe('choosing a compiler', () => {
   });
 
   it('says that nvcc finds no compiler of the host', needing('linux'), async () => {
-    const toolkit = await mkdtemp(join(tmpdir(), 'heddle-toolkit-'));
+    const toolkit = temporaryFolder(onTestFinished);
     const nvcc = join(toolkit, 'bin/nvcc');
     await mkdir(join(toolkit, 'bin'));
     const script =
@@ -92,7 +86,6 @@ describe('choosing a compiler', () => {
       `${nvcc} finds no compiler of the host: gcc: not found. Install g++, or name a compiler by NVCC_CCBIN`,
     );
     vi.unstubAllEnvs();
-    await rm(toolkit, { recursive: true });
   });
 
   it('reads the version of nvcc', () => {

@@ -78,19 +78,8 @@ describe('a struct', () => {
 });
 
 const rounded = {
-  u8: 7,
-  i8: -3,
-  u16: 7,
-  i16: -3,
-  u32: 7,
-  i32: -3,
-  u64: 7,
-  i64: -3,
-  f32: 0.1,
-  f64: 0.1,
-  f16: 0.1,
-  bf16: 0.1,
-  e4m3: 0.1,
+  ...{ u8: 7, i8: -3, u16: 7, i16: -3, u32: 7, i32: -3, u64: 7, i64: -3 },
+  ...{ f32: 0.1, f64: 0.1, f16: 0.1, bf16: 0.1, e4m3: 0.1 },
 };
 
 test('buffers hold numbers of their type', async () => {
@@ -104,13 +93,8 @@ test('buffers hold numbers of their type', async () => {
     await host.expect(to, () => 5);
   }, 1);
   expect(said).toEqual([]);
-  const floats = {
-    f32: Math.fround(0.1),
-    f64: 0.1,
-    f16: 0.0999755859375,
-    bf16: 0.10009765625,
-    e4m3: 0.1015625,
-  };
+  const halves = { f16: 0.0999755859375, bf16: 0.10009765625 };
+  const floats = { f32: Math.fround(0.1), f64: 0.1, ...halves, e4m3: 0.1015625 };
   expect(read).toEqual({ ...rounded, ...floats });
 });
 
