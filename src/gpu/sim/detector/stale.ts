@@ -26,7 +26,7 @@ const kept = 16;
 export class StaleReads {
   /** By the sites of the load and of the store; the latest of each, the latest last. */
   readonly #records = new Map<string, Record>();
-  readonly #late = new Map<string, StaleRead>();
+  readonly #late = new Map<string, () => StaleRead>();
   readonly #options: DetectorOptions;
   readonly #observations: readonly Observation[];
 
@@ -55,20 +55,16 @@ export class StaleReads {
 
   /** An access of a thread came behind a store that stands behind it. */
   came(by: Actor, late: number, passed: number, buffer: BufferInfo, offset: number): void {
-    const [load, missing] = [late, passed].map((meta) => reportOf(this.#options, by, meta));
-    this.#late.set(`${siteOf(late)} ${siteOf(passed)}`, {
-      buffer: buffer.purpose,
-      location: buffer.describe(offset),
-      load: load!,
-      value: '',
-      from: null,
-      missing: missing!,
-      missingValue: null,
-      mend: null,
-      hint: inWordsOf(
-        load!.where,
-        `Nothing keeps the two in order: acquire at ${load!.where}, release at ${missing!.where}, or put g.fence between them.`,
-      ),
+    this.#late.set(`${siteOf(late)} ${siteOf(passed)}`, () => {
+      const [load, missing] = [late, passed].map((meta) => reportOf(this.#options, by, meta));
+      return {
+        ...{ buffer: buffer.purpose, location: buffer.describe(offset), load: load!, missing: missing! },
+        ...{ value: '', from: null, missingValue: null, mend: null },
+        hint: inWordsOf(
+          load!.where,
+          `Nothing keeps the two in order: acquire at ${load!.where}, release at ${missing!.where}, or put g.fence between them.`,
+        ),
+      };
     });
   }
 
@@ -77,7 +73,7 @@ export class StaleReads {
     const all = [...this.#records.values()];
     const lasting = all.filter(({ missing, reader, meta }) => !missing.wasSeenBy(reader, meta));
     const older = (lasting.length > 0 ? lasting : all).map((record) => this.#report(record));
-    return [...older, ...this.#late.values()];
+    return [...older, ...[...this.#late.values()].map((report) => report())];
   }
 
   #report({ reader, epoch, meta, known, buffer, offset, read, missing, missingWords }: Record): StaleRead {
