@@ -18,7 +18,7 @@ const ceilings = {
   net: 11_265,
   moe: 20_165,
   verify: 7_521,
-  tools: 10_102,
+  tools: 10_103,
   cli: 2_955,
 };
 

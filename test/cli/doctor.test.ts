@@ -259,6 +259,9 @@ describe('network interfaces', () => {
     const down = listNics(root).map((nic) => ({ ...nic, up: false }));
     expect(listText([], down)).toMatch(/^rxe0, without a link: soft-RoCE on eth0: .*no measure of speed/m);
     expect(examineNics(listNics(root), []).detail).toContain('rxe0 up, soft-RoCE on eth0');
+    expect(examineNics(listNics(root), []).enables).toMatch(/^fast transport/);
+    const soft = listNics(root).filter(({ name }) => name === 'rxe0');
+    expect(examineNics(soft, []).enables).toBe('a trial of verbs between machines');
     // As libfabric calls them; it knows some that the system does not.
     const all = ['mlx5_0', 'mlx5_0-rdm', 'mlx5_1', 'mlx5_2', 'eth0', 'lo'];
     const links = (verbs: string[] | null) => all.map((name) => linkOf(name, root, verbs));

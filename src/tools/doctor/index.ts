@@ -219,10 +219,12 @@ export function examineNics(
   gpus: readonly Pick<GpuReport, 'ordinal' | 'pciBusId'>[],
   root?: string,
 ): DoctorFinding {
-  const of = about('NICs', 'fast transport between machines (RDMA: InfiniBand, RoCE, EFA)');
   const show = ({ name, up, detail }: Nic) =>
     `${name} ${[up ? 'up' : 'down', detail].filter(Boolean).join(', ')}`;
   const rdma = nics.filter(({ kind }) => kind === 'rdma');
+  const isSoft = rdma.length > 0 && rdma.every(({ detail }) => detail.startsWith('soft-RoCE'));
+  const fast = 'fast transport between machines (RDMA: InfiniBand, RoCE, EFA)';
+  const of = about('NICs', isSoft ? 'a trial of verbs between machines' : fast);
   if (rdma.length > 0) {
     const detail = [...rdma.map(show), ...gpus.flatMap((gpu) => nearestTo(gpu, rdma, root))].join('; ');
     // A port without a cable is no defect.
