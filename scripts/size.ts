@@ -35,9 +35,9 @@ const parts: readonly Part[] = [
   ...Object.entries(ceilings).map(([room, ceiling]) => ({
     ...{ name: `src/${room}`, files: sources(`src/${room}`), ceiling },
   })),
-  { name: 'src', files: sources('src'), ceiling: 86_333 },
+  { name: 'src', files: sources('src'), ceiling: 86_331 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 2_015 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_172 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 53_175 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 30_050 },
