@@ -8,13 +8,18 @@ import {
   ExpertsMlp,
   ExpertsPlan,
   emptyTensor,
-  type Gemm,
+  type MlpWeights,
   type Receiving,
   readBits,
   type Tensor,
   tensorFrom,
 } from '../../src/moe/index.js';
-import { type Activation, type Layer, type MlpMatrices, reference } from '../../src/moe/layer/index.js';
+import {
+  type Layer,
+  type MlpMatrices,
+  type ReferenceReceived,
+  reference,
+} from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
 import {
   compareClosely,
@@ -52,17 +57,27 @@ const onGpu = <T>(
   shape = layer,
 ): Promise<T> => withReceived({ layer: shape, rank: 1, received }, body);
 
+/** Runs experts on what rank 1 received; then says how many values differ from what the reference makes of any. */
+async function ran(
+  layer: Layer,
+  received: ReferenceReceived,
+  experts: readonly MlpMatrices[],
+  how: Parameters<typeof runMlp>[4] = {},
+) {
+  const actual = await onGpu(received, (of) => runMlp(of, experts, {}, 2, how), layer);
+  const capacity = layer.ranks * layer.maxTokens * layer.topK;
+  return (others: readonly MlpMatrices[], of = received): number =>
+    compareMlp(layer, 1, of, others, capacity, actual).different;
+}
+
 describe.each(['mma.sync', 'wgmma'] as const)('multiplied by %s', (instructions) => {
   test.each<[string, RoutesOptions]>([
     ['uniform routes', {}],
     ['an expert with most of the rows, and holes', { router: { kind: 'zipf', exponent: 2 }, holes: 0.3 }],
     ['no routes at all', { holes: 1 }],
   ])('experts give what the reference gives: %s', async (_, routes) => {
-    const received = arrived(routes);
-    const capacity = layer.ranks * layer.maxTokens * layer.topK;
-    const actual = await onGpu(received, (of) => runMlp(of, experts, {}, 2, { instructions }));
-    const found = compareMlp(layer, 1, received, experts, capacity, actual);
-    expect(found).toMatchObject({ different: 0 });
+    const compare = await ran(layer, arrived(routes), experts, { instructions });
+    expect(compare(experts)).toBe(0);
   });
 
   test.each([
@@ -70,12 +85,8 @@ describe.each(['mma.sync', 'wgmma'] as const)('multiplied by %s', (instructions)
     ['clamped-swiglu', false],
     ['swiglu', true],
   ] as const)('of experts with %s, biases: %s', async (activation, biases) => {
-    const received = arrived();
-    const capacity = layer.ranks * layer.maxTokens * layer.topK;
     const own = experts.map((expert, e) => ofKind(expert, { ...shape, activation, biases }, e));
-    const actual = await onGpu(received, (of) => runMlp(of, own, {}, 2, { instructions }));
-    const compare = (others: readonly MlpMatrices[]) =>
-      compareMlp(layer, 1, received, others, capacity, actual).different;
+    const compare = await ran(layer, arrived(), own, { instructions });
     expect(compare(own)).toBe(0);
     // Each part counts.
     const other = activation === 'swiglu' ? 'clamped-swiglu' : 'swiglu';
@@ -99,15 +110,14 @@ test('rows of e4m3 with scales give what the reference gives of them', async () 
   const { layer, sources } = inE4m3(of, makeSources(of, maxTokens, 6));
   const wide = [4, 5, 6].map((seed) => makeMlp(256, inner, seed));
   const received = reference.dispatch(layer, sources, 1);
-  const actual = await onGpu(received, (of) => runMlp(of, wide, {}, 2), layer);
-  const capacity = layer.ranks * maxTokens * layer.topK;
-  expect(compareMlp(layer, 1, received, wide, capacity, actual)).toMatchObject({ different: 0 });
+  const compare = await ran(layer, received, wide);
+  expect(compare(wide)).toBe(0);
   // Each scale counts: with one of them doubled the result is another.
   const scales = received.payloads.scales!.slice();
   const [slot] = [...received.experts.keys()].filter((i) => received.experts[i]! >= 0);
   new Float32Array(scales.buffer)[2 * Math.floor(slot! / layer.topK) + 1]! *= 2;
   const other = { ...received, payloads: { ...received.payloads, scales } };
-  expect(compareMlp(layer, 1, other, wide, capacity, actual).different).toBeGreaterThan(0);
+  expect(compare(wide, other)).toBeGreaterThan(0);
 });
 
 /** Of gpt-oss's kind: a tile of 192 columns fits, and stages are no multiple of those under way. */
@@ -127,9 +137,7 @@ describe.each(['mma.sync', 'wgmma'] as const)('by %s', (instructions) => {
       );
       const received = reference.dispatch(of, makeSources(of, maxTokens, 6, routes), 1);
       const how = { instructions, ...(tokens !== undefined && { tokens }) };
-      const actual = await onGpu(received, (on) => runMlp(on, packed, {}, 2, how), of);
-      const compare = (others: readonly MlpMatrices[]) =>
-        compareMlp(of, 1, received, others, of.ranks * maxTokens * of.topK, actual).different;
+      const compare = await ran(of, received, packed, how);
       expect(compare(packed)).toBe(0);
       // Each weight counts.
       for (const part of tokens === undefined ? (['gateUp', 'down'] as const) : [])
@@ -161,14 +169,12 @@ test.each<[string, number, number, RoutesOptions, number?]>([
       ofKind(makeScaledMlp(hidden, inner, seed), { hidden, ...kind }, seed),
     );
     const received = reference.dispatch(layer, sources, 1);
-    const how = tokens === undefined ? {} : { tokens };
-    const actual = await onGpu(received, (on) => runMlp(on, scaled, {}, 2, how), layer);
-    const capacity = layer.ranks * maxTokens * layer.topK;
-    expect(compareMlp(layer, 1, received, scaled, capacity, actual)).toMatchObject({ different: 0 });
+    const compare = await ran(layer, received, scaled, tokens === undefined ? {} : { tokens });
+    expect(compare(scaled)).toBe(0);
     // Each scale of weights counts.
     for (const part of maxTokens === 12 ? (['gateUpScales', 'downScales'] as const) : []) {
       const other = scaled.map((matrices) => ({ ...matrices, [part]: matrices[part].slice().fill(1, 0, 1) }));
-      expect(compareMlp(layer, 1, received, other, capacity, actual).different).toBeGreaterThan(0);
+      expect(compare(other)).toBeGreaterThan(0);
     }
   },
 );
@@ -350,90 +356,63 @@ const large = (count: number, seed: number) =>
   );
 
 describe('bad input is refused', () => {
-  const create = ({
-    gateUp = [3, 256, 64],
-    down = [3, 64, 128],
-    biases = {},
-    ...rest
-  }: {
-    gateUp?: readonly number[];
-    down?: readonly number[];
-    biases?: { readonly gateUpBias?: readonly number[]; readonly downBias?: readonly number[] };
-    activation?: Activation;
-    payload?: string;
-    scales?: string;
-    gemm?: Gemm;
-    instructions?: 'wgmma' | 'mma.sync';
-    invariant?: boolean;
-  }) =>
+  /** Calls `body` with a plan, and weights of which these are others. */
+  const withPlan = <T>(
+    body: (of: Receiving, plan: ExpertsPlan, given: MlpWeights) => Promise<T>,
+    shapes: Readonly<Record<string, readonly number[]>> = {},
+  ): Promise<T> =>
     onGpu(arrived(), async (of) => {
-      const plan = await ExpertsPlan.create(of);
-      const weights = (like: readonly number[]) => emptyTensor(of.world.device, 'bf16', like);
-      const given = Object.entries(biases).map(([name, like]) => [name, weights(like)]);
-      const all = { gateUp: weights(gateUp), down: weights(down), ...Object.fromEntries(given), ...rest };
-      return ExpertsMlp.create(of, plan, all);
+      const all = Object.entries({ gateUp: [3, 256, 64], down: [3, 64, 128], ...shapes });
+      const given = all.map(([name, like]) => [name, emptyTensor(of.world.device, 'bf16', like)]);
+      return body(of, await ExpertsPlan.create(of), Object.fromEntries(given));
     });
 
-  it.each([
+  it.each<[string, Parameters<typeof withPlan>[1], object?]>([
     ['gateUp', { gateUp: [3, 255, 64] }],
     ['gateUp', { gateUp: [2, 256, 64] }],
     ['down', { gateUp: [3, 128, 64] }],
     ['down', { down: [3, 64, 64] }],
     ['down', { down: [3, 128, 64] }],
     ['inner', { gateUp: [3, 200, 64], down: [3, 64, 100] }],
-    ['gateUpBias', { biases: { gateUpBias: [3, 128] } }],
-    ['gateUpBias', { biases: { gateUpBias: [256] } }],
-    ['downBias', { biases: { downBias: [2, 64] } }],
-    ['activation', { activation: 'gelu' as never }],
-    ['gemm', { biases: { downBias: [3, 64] }, gemm: 'cublas' as const }],
-    ['gemm', { activation: 'clamped-swiglu' as const, gemm: 'cublas' as const }],
-    ['payload', { payload: 'y' }],
-    ['payload', { scales: 'scales' }],
-    ['scales', { scales: 'scales', gemm: 'cublas' as const }],
-    ['instructions', { instructions: 'hmma' as never }],
-    ['invariant', { invariant: 1 as never }],
-    ['gemm', { invariant: true, gemm: 'cublas' as const }],
-  ])('%s %j', async (argument, change) => {
-    await expect(create(change)).rejects.toMatchObject({ code: 'HEDDLE_ARGUMENT', argument });
+    ['gateUpBias', { gateUpBias: [3, 128] }],
+    ['gateUpBias', { gateUpBias: [256] }],
+    ['downBias', { downBias: [2, 64] }],
+    ['activation', {}, { activation: 'gelu' }],
+    ['gemm', { downBias: [3, 64] }, { gemm: 'cublas' }],
+    ['gemm', {}, { activation: 'clamped-swiglu', gemm: 'cublas' }],
+    ['payload', {}, { payload: 'y' }],
+    ['payload', {}, { scales: 'scales' }],
+    ['scales', {}, { scales: 'scales', gemm: 'cublas' }],
+    ['instructions', {}, { instructions: 'hmma' }],
+    ['invariant', {}, { invariant: 1 }],
+    ['gemm', {}, { invariant: true, gemm: 'cublas' }],
+  ])('%s %j %j', async (argument, shapes, how) => {
+    const created = withPlan((of, plan, given) => ExpertsMlp.create(of, plan, { ...given, ...how }), shapes);
+    await expect(created).rejects.toMatchObject({ code: 'HEDDLE_ARGUMENT', argument });
   });
 
-  it('and what was allocated until then is freed', async () => {
-    await onGpu(arrived(), async (of) => {
-      const plan = await ExpertsPlan.create(of);
-      const weights = (shape: readonly number[]) => emptyTensor(of.world.device, 'bf16', shape);
-      const given = { gateUp: weights([3, 256, 64]), down: weights([3, 64, 128]) };
+  it('cuBLAS needs a GPU; what was allocated until then is freed', () =>
+    withPlan(async (of, plan, given) => {
       const live = liveMemory(of.world.device);
-      await expect(ExpertsMlp.create(of, plan, { ...given, gemm: 'cublas' })).rejects.toThrow('gemm is');
+      await expect(ExpertsMlp.create(of, plan, { ...given, gemm: 'cublas' })).rejects.toThrow(
+        'gemm is "cublas"; it must be \'heddle\' on',
+      );
       expect(live()).toBe(0);
-    });
-  });
+    }));
 
-  it('a payload of another type whose rows have as many bytes', async () => {
-    const created = onGpu(arrived(), async (of) => {
+  it('a payload of another type whose rows have as many bytes', () =>
+    withPlan(async (of, _, given) => {
       const { payloads } = of.received;
       const x = { ...payloads.x!, dtype: 'f16', shape: [2, layer.maxTokens, 64] } as const;
       const typed = { ...of, received: { ...of.received, payloads: { ...payloads, x } } };
-      const weights = (shape: readonly number[]) => emptyTensor(of.world.device, 'bf16', shape);
-      const given = { gateUp: weights([3, 256, 64]), down: weights([3, 64, 128]) };
-      await ExpertsMlp.create(typed, await ExpertsPlan.create(typed), given);
-    });
-    await expect(created).rejects.toThrow('payload is "f16 [2, 12, 64]"; it must be rows of 64 bf16');
-  });
+      await expect(ExpertsMlp.create(typed, await ExpertsPlan.create(typed), given)).rejects.toThrow(
+        'payload is "f16 [2, 12, 64]"; it must be rows of 64 bf16',
+      );
+    }));
 
-  it('cuBLAS needs a GPU', async () => {
-    await expect(create({ gemm: 'cublas' })).rejects.toThrow('gemm is "cublas"; it must be \'heddle\' on');
-  });
-
-  it('runs only behind a plan', async () => {
-    await onGpu(arrived(), async (of) => {
-      const plan = await ExpertsPlan.create(of);
-      const weights = (like: readonly number[]) => emptyTensor(of.world.device, 'bf16', like);
-      const mlp = await ExpertsMlp.create(of, plan, {
-        gateUp: weights([3, 256, 64]),
-        down: weights([3, 64, 128]),
-      });
-      const stream = of.world.device.createStream();
-      expect(() => mlp.run(of.received, stream)).toThrow('before plan');
-    });
-  });
+  it('runs only behind a plan', () =>
+    withPlan(async (of, plan, given) => {
+      const mlp = await ExpertsMlp.create(of, plan, given);
+      expect(() => mlp.run(of.received, of.world.device.createStream())).toThrow('before plan');
+    }));
 });

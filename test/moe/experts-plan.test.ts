@@ -1,6 +1,5 @@
 import fc from 'fast-check';
 import { describe, expect, it, test } from 'vitest';
-import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
 import { families } from '../../src/moe/families/index.js';
 import {
   ExpertParallel,
@@ -22,7 +21,7 @@ import {
   type Source,
   toF32,
 } from '../../src/moe/layer/index.js';
-import { World } from '../../src/net/world/index.js';
+import type { World } from '../../src/net/world/index.js';
 import {
   layerOf,
   makeSources,
@@ -31,6 +30,7 @@ import {
   shapeOfRounds,
 } from '../../src/verify/testing/index.js';
 import { comparePlan, runPlan } from '../../src/verify/trials/index.js';
+import { raceFree } from './layers.js';
 import { liveMemory, withoutRoom } from './live-memory.js';
 import { type Arrived, withReceived } from './received.js';
 
@@ -176,11 +176,7 @@ describe('whole rounds', () => {
     async (how) => {
       const layer: Layer = { ...shapeOfRounds(shape), weights: true, counts: false };
       const all = [1, 2].map((seed) => makeSources(layer, layer.maxTokens, seed));
-      const machine = SimMachine.create({ ranks: 3, mode: 'checked', schedule: 'random', seed: '5' });
-      const results = await World.local({ ranks: 3, device: 'sim', sim: machine }, (world) =>
-        rounds(world, layer, all, how),
-      );
-      expect(machine.findings.map(formatFinding)).toEqual([]);
+      const results = await raceFree({ ranks: 3, seed: '5' }, (world) => rounds(world, layer, all, how));
       const expected = all.map((sources) => {
         const outputs = sources.map((_, rank) => {
           const received = reference.dispatch(layer, sources, rank);
@@ -221,8 +217,7 @@ test.each([
     [1, 1, 1, 1],
   ];
   const all = tokens.map((own, seed) => makeSources(layer, own, seed));
-  const machine = SimMachine.create({ ranks, mode: 'checked', schedule: 'random', seed: '7' });
-  const seen = await World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
+  const seen = await raceFree({ ranks, seed: '7' }, async (world) => {
     const { device, rank } = world;
     const ep = await ExpertParallel.create(world, { ...layerOf(layer), family: 'one-sided', split, tuning });
     const experts = await ExpertsPlan.create(ep);
@@ -245,7 +240,6 @@ test.each([
     await ep.dispose();
     return rounds;
   });
-  expect(machine.findings.map(formatFinding)).toEqual([]);
   const rows = { form: 'contiguous', alignment: 1, capacity: 2 ** 20 } as const;
   const slots = (ranks / replicas) * layer.maxTokens;
   const expected = Array.from({ length: ranks }, (_, rank) =>
@@ -258,12 +252,6 @@ test.each([
     }),
   );
   expect(seen).toEqual(expected);
-});
-
-test('several blocks, with several steps of each warp, sort as one', async () => {
-  const of = arrived({ ...small, ranks: 4, experts: 40, topK: 8, maxTokens: 80 }, 1, 3);
-  const how = { alignment: 16 } as const;
-  expect(comparePlan(of.layer, 1, of.received, how, await planOf(of, how)).different).toBe(0);
 });
 
 test('a plan whose memory is not to be had leaves nothing', () =>

@@ -17,7 +17,7 @@ import { type Bits, type MoeModel, type Placement, rebalance } from '../../src/m
 import { buffersInside } from '../../src/moe/layer-buffers.js';
 import { SharedExpert } from '../../src/moe/shared-expert.js';
 import { World } from '../../src/net/world/index.js';
-import { deep, plain } from './layers.js';
+import { deep, plain, raceFree } from './layers.js';
 import { liveMemory } from './live-memory.js';
 import { compareLayer, makeLayer, placeWeights, plainLayer } from './whole-layer.js';
 
@@ -80,15 +80,8 @@ it.each<[string, string, How]>([
 ])(
   'layers over one set, carried by %s, give what each gives alone, and race with nothing: %s',
   async (family, _, how) => {
-    const sim = SimMachine.create({
-      ranks,
-      mode: 'checked',
-      schedule: 'random',
-      seed: '11',
-      hostLines: false,
-    });
     const nodes = family === 'hybrid' ? 2 : 1;
-    const outs = await World.local({ ranks, nodes, device: 'sim', sim }, async (world) => {
+    const outs = await raceFree({ ranks, nodes, seed: '11' }, async (world) => {
       const stream = world.device.createStream();
       const model = await createModel(world, stream, { family, ...how });
       const graph = how.chunks === 2 ? captured(stream, model.forward) : null;
@@ -101,7 +94,6 @@ it.each<[string, string, How]>([
       await model.dispose();
       return bits;
     });
-    expect(sim.findings.map(formatFinding)).toEqual([]);
     requireRight(outs);
   },
 );
@@ -213,7 +205,6 @@ test('chunks in flight never wait for each other, for what waits for peers has o
 });
 
 test('few tokens and many take turns in one set, whose shared expert runs beside the others or before them', async () => {
-  const sim = SimMachine.create({ ranks, mode: 'checked', schedule: 'random', seed: '13', hostLines: false });
   const steps = [
     [2, 513, 1],
     [3, 0, 1],
@@ -225,7 +216,7 @@ test('few tokens and many take turns in one set, whose shared expert runs beside
     steps.map((own) => own.reduce<number>((sum, tokens) => sum + tokens, 0)),
     40,
   );
-  const outs = await World.local({ ranks, device: 'sim', sim }, async (world) => {
+  const outs = await raceFree({ ranks, seed: '13' }, async (world) => {
     const stream = world.device.createStream();
     const weights = placeWeights(world, stream, inputs);
     const layer = await MoeLayer.create(world, { model, maxTokens: 513, ...weights });
@@ -241,7 +232,6 @@ test('few tokens and many take turns in one set, whose shared expert runs beside
     await layer.dispose();
     return bits;
   });
-  expect(sim.findings.map(formatFinding)).toEqual([]);
   expect(compareLayer(64, outs, plainLayer(inputs))).toMatchObject({ different: 0 });
 });
 
@@ -307,8 +297,7 @@ test('a further layer takes no memory but its table', async () => {
 
 test('a loss is one event of the model: it says from which layer of which forward on to repeat', async () => {
   const told: unknown[] = [];
-  const sim = SimMachine.create({ ranks: 2, hostLines: false });
-  const world = World.local({ ranks: 2, device: 'sim', sim }, async (world) => {
+  const world = World.local({ ranks: 2, device: 'sim' }, async (world) => {
     const stream = world.device.createStream();
     const model = await createModel(world, stream, { onLoss: 'mask', waitMs: 1000 });
     model.forward();

@@ -1,5 +1,5 @@
 /** Small layers, and forwards of them on the checked machine. */
-
+import { expect } from 'vitest';
 import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
 import type { ForwardOptions, MoeLayerOptions } from '../../src/moe/index.js';
 import type { MoeModel } from '../../src/moe/layer/index.js';
@@ -25,6 +25,18 @@ export type How = Partial<
   Pick<MoeLayerOptions, 'family' | 'maxTokens' | 'overlap' | 'rounds' | 'alignment' | 'capacity' | 'rows'>
 > &
   ForwardOptions;
+
+/** What ranks return that run under a random schedule and the race detector, which finds nothing. */
+export async function raceFree<T>(
+  { seed, ...on }: { readonly ranks: number; readonly nodes?: number; readonly seed: string },
+  program: (world: World) => Promise<T>,
+): Promise<T[]> {
+  const how = { mode: 'checked', schedule: 'random', hostLines: false } as const;
+  const sim = SimMachine.create({ ranks: on.ranks, seed, ...how });
+  const results = await World.local({ ...on, device: 'sim', sim }, program);
+  expect(sim.findings.map(formatFinding)).toEqual([]);
+  return results;
+}
 
 /** Two forwards under a random schedule of the machine; what it found, and what each rank got. */
 export async function forwards(

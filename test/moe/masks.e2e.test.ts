@@ -5,7 +5,7 @@ import { SimMachine } from '../../src/gpu/sim/index.js';
 import { ExpertParallel, type ExpertParallelOptions, readBits, roundsInside } from '../../src/moe/index.js';
 import { type Bits, reference } from '../../src/moe/layer/index.js';
 import { onPassing } from '../../src/net/world/circle.js';
-import { type JoinWorldOptions, World } from '../../src/net/world/index.js';
+import { World } from '../../src/net/world/index.js';
 import {
   compareCombined,
   expectedRound,
@@ -15,8 +15,8 @@ import {
   shapeOfRounds,
 } from '../../src/verify/testing/index.js';
 import { needing } from '../needs.js';
-import { freePort } from '../net/world/circles.js';
 import { namedPoints } from '../net/world/falls.js';
+import { joining } from '../net/world/joining.js';
 import { isLoss, maskableRounds, messages, tuned } from './maskable-rounds.js';
 
 /** For each way; by hand some hundreds. */
@@ -167,24 +167,13 @@ describe("a world that loses ranks, of layers with onLoss: 'mask'", () => {
   });
 
   /** Ranks of a process that meet as those of several do, each a node of its own or all one, of which one falls. */
-  async function meeting(
-    how: Partial<ExpertParallelOptions>,
-    nodes: 1 | 4,
-    over: Pick<JoinWorldOptions, 'fabric'> = {},
-  ) {
+  async function meeting(how: Partial<ExpertParallelOptions>, nodes: 1 | 4) {
     const told: Told[] = [];
-    const address = `127.0.0.1:${await freePort()}`;
-    const join = (rank: number) =>
-      World.join(
-        {
-          ...{ rank, ranks: 4, ranksHere: 4 / nodes, address, device: 'sim', ...over },
-          environment: {},
-        },
-        async (world) => {
-          told[world.rank] = await persist(world, how, true, world.rank === 1 ? 2 : undefined);
-        },
-      );
-    const joined = await Promise.allSettled(Array.from({ length: nodes }, (_, rank) => join(rank)));
+    const join = await joining({ ranks: 4, ranksHere: 4 / nodes });
+    const program = async (world: World) => {
+      told[world.rank] = await persist(world, how, true, world.rank === 1 ? 2 : undefined);
+    };
+    const joined = await Promise.allSettled(Array.from({ length: nodes }, (_, rank) => join(rank, program)));
     const failed = joined.flatMap((one) => (one.status === 'rejected' ? [String(one.reason)] : []));
     expect(failed).toEqual([expect.stringContaining('it falls')]);
     requireRight(told, nodes);
@@ -197,27 +186,15 @@ describe("a world that loses ranks, of layers with onLoss: 'mask'", () => {
   it('goes on alone where its last partner has left in order', needing('tcp;ofi_rxm'), async () => {
     const pair = shapeOfRounds({ ranks: 2, experts: 4, topK: 2, maxTokens: 2, hidden: 16, dtype: 'bf16' });
     const sources = makeSources(pair, 2, 1);
-    const address = `127.0.0.1:${await freePort()}`;
-    const join = (rank: number, program: (world: World) => Promise<void>) =>
-      World.join(
-        {
-          ...{ rank, ranks: 2, ranksHere: 1, address, device: 'sim', environment: {} },
-          fabric: { provider: 'tcp;ofi_rxm', devices: ['lo'] },
-        },
-        program,
-      );
+    const join = await joining({ ranks: 2 });
+    const roundsOf = (world: World) => maskableRounds(world, pair, { ...rails, waitMs: 3000 }, false);
     const leaves = join(1, async (world) => {
-      const { ep, stream, begin } = await maskableRounds(world, pair, { ...rails, waitMs: 3000 }, false);
+      const { ep, stream, begin } = await roundsOf(world);
       begin(sources[1]!);
       await ep.synchronize(stream);
     });
     await join(0, async (world) => {
-      const { ep, stream, begin, read } = await maskableRounds(
-        world,
-        pair,
-        { ...rails, waitMs: 3000 },
-        false,
-      );
+      const { ep, stream, begin, read } = await roundsOf(world);
       begin(sources[0]!);
       await ep.synchronize(stream);
       await leaves;
@@ -232,7 +209,7 @@ describe("a world that loses ranks, of layers with onLoss: 'mask'", () => {
   });
 
   it('goes on where messages cross libfabric', needing('tcp;ofi_rxm'), () =>
-    meeting({ ...rails, waitMs: 3000 }, 4, { fabric: { provider: 'tcp;ofi_rxm', devices: ['lo'] } }),
+    meeting({ ...rails, waitMs: 3000 }, 4),
   );
 });
 

@@ -9,7 +9,7 @@ import {
   mxfp8,
   row,
 } from '../../src/moe/index.js';
-import { World } from '../../src/net/world/index.js';
+import { type LocalWorldOptions, World } from '../../src/net/world/index.js';
 
 const options: ExpertParallelOptions = {
   experts: 12,
@@ -32,28 +32,37 @@ const variants: Record<string, Partial<ExpertParallelOptions>> = {
 };
 
 describe('ExpertParallel.memory', () => {
-  it.each(Object.entries(variants))('says what create takes: %s', async (_, variant) => {
-    const of = { ...options, ...variant };
-    const before = ExpertParallel.memory({ ...of, ranks, device: 'sim' });
-    const taken = await World.local({ ranks, device: 'sim' }, async (world) => {
+  /** Bytes of the GPU and of the host that each rank takes for a layer, and its memory as the layer says it. */
+  const taken = (on: LocalWorldOptions, of: ExpertParallelOptions) =>
+    World.local(on, async (world) => {
       const { device } = world;
-      const asked: number[] = [];
+      const sum = { bytes: 0, hostBytes: 0 };
       const { createWindow } = world;
-      const { allocate } = device;
+      const { allocate, allocateWire } = device;
       world.createWindow = (bytes, ...rest) => {
-        asked.push(bytes);
+        sum.bytes += bytes;
         return createWindow.call(world, bytes, ...rest);
       };
       device.allocate = (bytes, purpose) => {
-        asked.push(bytes);
+        sum.bytes += bytes;
         return allocate.call(device, bytes, purpose);
       };
+      device.allocateWire = (shape, ...rest) => {
+        const ofHost = shape.side === 'host' ? shape.bytes : shape.front;
+        sum.hostBytes += ofHost;
+        sum.bytes += shape.bytes - ofHost;
+        return allocateWire.call(device, shape, ...rest);
+      };
       const ep = await ExpertParallel.create(world, of);
-      expect(ep.memory).toEqual(before);
       await ep.dispose();
-      return asked.reduce((sum, bytes) => sum + bytes, 0);
+      return { sum, said: ep.memory };
     });
-    expect(taken).toEqual(new Array(ranks).fill(before.bytes));
+
+  it.each(Object.entries(variants))('says what create takes: %s', async (_, variant) => {
+    const of = { ...options, ...variant };
+    const said = ExpertParallel.memory({ ...of, ranks, device: 'sim' });
+    const sum = { bytes: said.bytes, hostBytes: 0 };
+    expect(await taken({ ranks, device: 'sim' }, of)).toEqual(new Array(ranks).fill({ sum, said }));
   });
 
   it.each([
@@ -64,35 +73,12 @@ describe('ExpertParallel.memory', () => {
     async ({ family, wires }) => {
       const given = { ...options, family };
       const before = ExpertParallel.memory({ ...given, ranks: 4, nodes: 2, device: 'sim' });
-      const on = { ranks: 4, nodes: 2, device: 'sim', fabric: { wires } } as const;
-      const taken = await World.local(on, async (world) => {
-        const { device } = world;
-        const sum = { bytes: 0, hostBytes: 0 };
-        const { createWindow } = world;
-        const { allocate, allocateWire } = device;
-        world.createWindow = (bytes, ...rest) => {
-          sum.bytes += bytes;
-          return createWindow.call(world, bytes, ...rest);
-        };
-        device.allocate = (bytes, purpose) => {
-          sum.bytes += bytes;
-          return allocate.call(device, bytes, purpose);
-        };
-        device.allocateWire = (shape, ...rest) => {
-          const ofHost = shape.side === 'host' ? shape.bytes : shape.front;
-          sum.hostBytes += ofHost;
-          sum.bytes += shape.bytes - ofHost;
-          return allocateWire.call(device, shape, ...rest);
-        };
-        const ep = await ExpertParallel.create(world, given);
-        await ep.dispose();
-        return { sum, said: ep.memory };
-      });
-      const { bytes, hostBytes, parts } = taken[0]!.said;
-      expect(taken.map(({ sum }) => sum)).toEqual(new Array(4).fill({ bytes, hostBytes }));
+      const all = await taken({ ranks: 4, nodes: 2, device: 'sim', fabric: { wires } }, given);
+      const { bytes, hostBytes, parts } = all[0]!.said;
+      expect(all.map(({ sum }) => sum)).toEqual(new Array(4).fill({ bytes, hostBytes }));
       expect(hostBytes).toBeGreaterThan(0);
       expect(bytes + hostBytes).toBe(before.bytes + before.hostBytes);
-      if (wires === 'host') expect(taken[0]!.said).toEqual(before);
+      if (wires === 'host') expect(all[0]!.said).toEqual(before);
       else expect(hostBytes).toBeLessThan(before.hostBytes / 2);
       expect(parts.filter(({ host }) => host).reduce((sum, part) => sum + part.bytes, 0)).toBe(hostBytes);
       expect(ExpertParallel.memory({ ...options, ranks: 4, device: 'sim' }).hostBytes).toBe(0);

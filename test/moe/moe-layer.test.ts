@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it, test, vi } from 'vitest';
 import { ArgumentError } from '../../src/base/errors.js';
-import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
 import {
   emptyTensor,
   MoeLayer,
@@ -12,7 +11,7 @@ import {
 } from '../../src/moe/index.js';
 import { profiles } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
-import { deep, gptOss, plain } from './layers.js';
+import { deep, gptOss, plain, raceFree } from './layers.js';
 import { liveMemory, withoutRoom } from './live-memory.js';
 import { runLayer } from './run-layer.js';
 import { compareLayer, type LayerInputs, makeLayer, placeWeights, plainLayer } from './whole-layer.js';
@@ -76,8 +75,7 @@ test('the table of docs/moe-layer.md is what the function says', () => {
 
 test.each([1, 2] as const)('a rank without experts brings tokens all the same: chunks %i', async (n) => {
   const inputs = makeLayer({ ...plain, experts: 2 }, [2, 1, 3], 4);
-  const machine = SimMachine.create({ ranks: 3, mode: 'checked', hostLines: false });
-  const outs = await World.local({ ranks: 3, device: 'sim', sim: machine }, async (world) => {
+  const outs = await raceFree({ ranks: 3, seed: '4' }, async (world) => {
     const { device, rank } = world;
     const stream = device.createStream();
     const weights = placeWeights({ device, ranks: 3, rank: Math.min(rank, 1) }, stream, inputs);
@@ -100,11 +98,10 @@ test.each([1, 2] as const)('a rank without experts brings tokens all the same: c
     await layer.dispose();
     return readBits(out, stream);
   });
-  expect(machine.findings.map(formatFinding)).toEqual([]);
   expect(compareLayer(64, outs, plainLayer(inputs))).toMatchObject({ different: 0 });
 });
 
-test.each([{ alignment: 3 }, { capacity: 0 }, { alignment: 16, capacity: 8 }])(
+test.each([{ alignment: 3 }, { alignment: 16, capacity: 8 }])(
   'a plan that cannot be is refused before there is a window: %j',
   async (how) => {
     const inputs = makeLayer(plain, [1, 1], 4);
@@ -168,10 +165,6 @@ describe('what cannot work is refused', () => {
       'experts.down is "bf16 [7, 128, 64]"; it must be bf16 [7, 64, 64], contiguous',
       ({ experts }) => ({ experts: { ...experts, down: experts.gateUp } }),
     ],
-    [
-      'experts.down is "f16 [7, 64, 64]"; it must be bf16 [7, 64, 64], contiguous',
-      ({ experts }) => ({ experts: { ...experts, down: as(experts.down, { dtype: 'f16' }) } }),
-    ],
     ['sharedExperts is undefined', () => ({ sharedExperts: undefined })],
     ['sharedExperts is "given"; it must be absent', () => ({ model: { ...deep, sharedInner: undefined } })],
     ['profile is "gpt-7"; it must be one of deepseek_v3', () => ({ model: 'gpt-7' })],
@@ -182,13 +175,7 @@ describe('what cannot work is refused', () => {
     ['model.inner is 96; it must be a multiple of 64', () => ({ model: { ...deep, inner: 96 } })],
     ['model.hidden is 72; it must be a multiple of 64', () => ({ model: { ...deep, hidden: 72 } })],
     ['model.sharedInner is 32; it must be a multiple of 64', () => ({ model: { ...deep, sharedInner: 32 } })],
-    [
-      'routing.groups.count is 2; it must be a divisor of experts, 7',
-      () => ({ model: { ...deep, routing: { ...deep.routing, groups: { count: 2, top: 1 } } } }),
-    ],
     ['topK is 8; it must be an integer from 1 to 7', () => ({ model: { ...deep, topK: 8 } })],
-    ['capacity is 0; it must be an integer from 1 to', () => ({ capacity: 0 })],
-    ['alignment is 8; it must be one of 1, 16, 64, 128', () => ({ alignment: 8 })],
     ['rounds is 3; it must be an integer from 1 to 2', () => ({ rounds: 3 })],
     ['maxTokens is 0; it must be an integer from 1', () => ({ maxTokens: 0 })],
     ["rows is \"fp4\"; it must be one of 'bf16', 'fp8'", () => ({ rows: 'fp4' })],

@@ -31,6 +31,7 @@ const ways: Record<string, RoundsOptions & { readonly nodes?: number }> = {
   'hybrid, 2 nodes': { family: 'hybrid', nodes: 2 },
 };
 
+/** Ranks go over to other placements before different rounds. */
 describe('rounds of placed experts are those of the reference, whose experts are the places', () => {
   test.each(Object.entries(ways))('%s', (_, { nodes = 1, ...options }) =>
     fc.assert(
@@ -44,9 +45,12 @@ describe('rounds of placed experts are those of the reference, whose experts are
           weighting: fc.constantFrom('experts' as const, 'plan' as const),
           replicas: fc.constantFrom(1, 2),
           layers: fc.constantFrom(1, 2),
+          graph: fc.boolean(),
+          /** By group: so many rounds later it goes over. */
+          late: fc.array(fc.nat(2), { minLength: 6, maxLength: 6 }),
           seed: fc.integer({ min: 0, max: 2 ** 30 }),
         }),
-        async ({ ranksOfNode, experts, more, layers, seed, ...sizes }) => {
+        async ({ ranksOfNode, experts, more, layers, graph, late, seed, ...sizes }) => {
           const replicas = sizes.replicas;
           const ranks = ranksOfNode * nodes * replicas;
           const shape = shapeOfRounds({
@@ -54,26 +58,35 @@ describe('rounds of placed experts are those of the reference, whose experts are
             ...{ topK: Math.min(sizes.topK, experts), maxTokens: sizes.maxTokens * replicas },
           });
           const places = ranks * (Math.ceil(experts / ranks) + more);
-          const placements = [0, 1, 2].map((n) => anywhere(experts, ranks, places, seed + n));
-          const tokens = [0, 1, 2].map((n) =>
+          const all = [0, 1, 2, 3].map((n) => anywhere(experts, ranks, places, seed + n));
+          const placements = Array.from({ length: ranks }, (_, rank) =>
+            all.map((_, n) => all[Math.max(0, n - late[Math.floor(rank / replicas)]!)]!),
+          );
+          // A graph brings as many in each.
+          const tokens = [0, 1, 2, 3].map((n) =>
             Array.from(
               { length: ranks },
-              (_, r) => (seed + n + 3 * Math.floor(r / replicas)) % (shape.maxTokens + 1),
+              (_, r) => (seed + (graph ? 0 : n) + 3 * Math.floor(r / replicas)) % (shape.maxTokens + 1),
             ),
           );
           const rounds = tokens.map((round, n) => makeSources(shape, round, seed + n, { holes: 0.1 }));
           const machine = SimMachine.create({ ranks, mode: 'fast', seed: `${seed}` });
           const results = await World.local({ ranks, nodes, device: 'sim', sim: machine }, (world) =>
-            runRounds(world, shape, rounds, { ...options, layers, counts: true, inspect: true, placements }),
+            runRounds(world, shape, rounds, {
+              ...{ ...options, layers, graph, counts: true, inspect: !graph },
+              placements: placements[world.rank]!,
+            }),
           );
-          const inPlaces = placed(shape, placements[0]);
-          const brought = rounds.map((sources, n) => placedSources(shape, sources, placements[n], nodes));
+          const inPlaces = placed(shape, all[0]);
+          const brought = rounds.map((sources, n) =>
+            sources.map((_, rank) => placedSources(shape, sources, placements[rank]![n], nodes)[rank]!),
+          );
           const summed = options.family === 'hybrid' ? nodes : 1;
           const expected = brought.map((sources) => expectedRound(inPlaces, sources, true, summed));
           expect(compareRounds(inPlaces, brought, results, expected)).toMatchObject({ different: 0 });
         },
       ),
-      { seed: 3, numRuns: 4 },
+      { seed: 3, numRuns: 6 },
     ),
   );
 });
@@ -85,45 +98,6 @@ const nobodysThird: Placement = { experts: 4, ranks: 2, places: [0, 1, -1, 0, 3,
 
 const alone = <T>(program: (world: World) => Promise<T>, ranks = 2): Promise<T[]> =>
   World.local({ ranks, device: 'sim' }, program);
-
-describe('ranks that go over to another placement before different rounds', () => {
-  test.each(Object.entries(ways))('%s', (_, { nodes = 1, ...options }) =>
-    fc.assert(
-      fc.asyncProperty(
-        fc.record({
-          ...{
-            seed: fc.integer({ min: 0, max: 2 ** 30 }),
-            graph: fc.boolean(),
-            layers: fc.constantFrom(1, 2),
-          },
-          from: fc.array(fc.integer({ min: 1, max: 4 }), { minLength: 4, maxLength: 4 }),
-        }),
-        async ({ seed, graph, layers, from }) => {
-          const of = { ranks: 4, experts: 7, topK: 3, maxTokens: 18, hidden: 8, dtype: 'bf16' } as const;
-          const shape = shapeOfRounds(of);
-          const [first, next] = [0, 1].map((n) => anywhere(7, 4, 12, seed + n));
-          const placements = from.map((round) => [0, 1, 2, 3].map((n) => (n < round ? first! : next!)));
-          const rounds = placements.map((_, n) => makeSources(shape, [18, 3, 16, 9], seed + n));
-          const machine = SimMachine.create({ ranks: 4, mode: 'fast', seed: `${seed}` });
-          const results = await World.local({ ranks: 4, nodes, device: 'sim', sim: machine }, (world) =>
-            runRounds(world, shape, rounds, {
-              ...{ ...options, graph, layers, placements: placements[world.rank]! },
-            }),
-          );
-          const brought = rounds.map((sources, n) =>
-            sources.map((_, rank) => placedSources(shape, sources, placements[rank]![n], nodes)[rank]!),
-          );
-          const inPlaces = placed(shape, first);
-          const expected = brought.map((sources) =>
-            expectedRound(inPlaces, sources, true, options.family === 'hybrid' ? nodes : 1),
-          );
-          expect(compareRounds(inPlaces, brought, results, expected)).toMatchObject({ different: 0 });
-        },
-      ),
-      { seed: 4, numRuns: 3 },
-    ),
-  );
-});
 
 describe('statistics', () => {
   test('count routes by expert over all ranks and rounds, those that go nowhere apart', async () => {

@@ -61,13 +61,7 @@ function expectArgument(error: unknown, argument: string): void {
 describe('World.local refuses', () => {
   const cases: Record<string, [argument: string, options: Partial<LocalWorldOptions>]> = {
     'no ranks': ['ranks', { ranks: 0 }],
-    'half a rank': ['ranks', { ranks: 1.5 }],
-    'negative ranks': ['ranks', { ranks: -1 }],
-    'ranks that are no number': ['ranks', { ranks: any('8') }],
-    'more ranks than a machine simulates': ['ranks', { ranks: 1000 }],
     'a device that there is not': ['device', { device: any('tpu') }],
-    'a schedule that is none': ['schedule', { sim: { schedule: any({}) } }],
-    'a schedule that is a number': ['schedule', { sim: { schedule: any(5) } }],
     'a seed that is no text': ['seed', { sim: { seed: any(7) } }],
     'a limit that is no number': ['stepLimit', { sim: { stepLimit: any('many') } }],
     'a substitute that cannot be called': ['substitute', { sim: { substitute: any({}) } }],
@@ -77,9 +71,9 @@ describe('World.local refuses', () => {
     expectArgument(await refusal(async () => {}, options), argument);
   });
 
-  it.each([-1, 129, 200, 1025])('ranks that are %i, by the one range that it takes', async (ranks) => {
+  it.each([-1, 1.5, 129, 1025])('ranks that are %d, by the one range that it takes', async (ranks) => {
     expect(String(await refusal(async () => {}, { ranks }))).toMatch(
-      / ranks is -?\d+; it must be an integer from 1 to 128$/,
+      / ranks is -?[\d.]+; it must be an integer from 1 to 128$/,
     );
   });
 
@@ -90,7 +84,6 @@ describe('World.local refuses', () => {
 });
 
 describe('ExpertParallel.create refuses', () => {
-  const nine = Object.fromEntries(Array.from({ length: 9 }, (_, i) => [`p${i}`, row('u8', 1)]));
   const cases: Record<
     string,
     [argument: string, options: Partial<Record<keyof ExpertParallelOptions, unknown>>]
@@ -102,14 +95,12 @@ describe('ExpertParallel.create refuses', () => {
     ],
     'missing payloads': ['payloads', { payloads: undefined }],
     'a list of payloads': ['payloads', { payloads: null }],
-    'too many payloads': ['payloads', { payloads: nine }],
     'a payload that is no row': ['payloads.x', { payloads: { x: null } }],
     'a payload of an unknown dtype': ['payloads.x.dtype', { payloads: { x: row(any('f64'), 8) } }],
     'a payload of no length': ['payloads.x.length', { payloads: { x: row('bf16', 0) } }],
     'a payload of NaN': ['payloads.x.length', { payloads: { x: row('bf16', Number.NaN) } }],
     'a payload longer than a MiB': ['payloads.x.length', { payloads: { x: row('f32', 2 ** 19) } }],
     'a payload named like what is received': ['payloads[0].name', { payloads: { counts: row('u8', 1) } }],
-    'a payload whose name is no name': ['payloads[0].name', { payloads: { 'x y': row('u8', 1) } }],
     'a missing output': ['output', { output: undefined }],
     'an output of bytes': ['output.dtype', { output: row('u8', 8) }],
     'an output of no length': ['output.length', { output: row('bf16', 0) }],
@@ -127,6 +118,8 @@ describe('ExpertParallel.create refuses', () => {
     'a push of rows that cannot be pushed': ['tuning.combine.way', { output: row('bf16', 7), tuning }],
     'a tuning without its halves': ['tuning.combine', { tuning: {} }],
     'weights that are no flag': ['weights', { weights: 'yes' }],
+    'no weights, which a plan needs': ['weights', { weighting: 'plan', weights: false }],
+    'a weighting that does not exist': ['weighting', { weighting: 'combine' }],
     'an option that is misspelt': ['options.splt', { splt: true } as never],
     'ranks that the world has not': ['options.ranks', { ranks: 7 } as never],
     'nodes that the world has not': ['options.nodes', { nodes: 3 } as never],
@@ -188,15 +181,6 @@ it.each([
   },
 );
 
-function thrownBy(call: () => unknown): unknown {
-  try {
-    call();
-  } catch (error) {
-    return error;
-  }
-  return 'nothing was thrown';
-}
-
 /** A layer of one rank, with inputs that it takes. */
 async function layer(world: World, options: Partial<ExpertParallelOptions> = {}) {
   const ep = await ExpertParallel.create(world, { ...good, ...options });
@@ -213,14 +197,10 @@ async function layer(world: World, options: Partial<ExpertParallelOptions> = {})
 type Layer = Awaited<ReturnType<typeof layer>>;
 
 describe('dispatch refuses', () => {
-  /** test/moe/inputs.test.ts has everything that these checks refuse. */
+  /** test/moe/inputs.test.ts has everything that these checks refuse, and that of the output of combine. */
   const cases: Record<string, [argument: string, change: (of: Layer) => Record<string, unknown>]> = {
-    'missing ids': ['topkIds', () => ({ topkIds: undefined })],
-    'an id that no expert has': ['topkIds[1, 0]', () => ({ topkIds: Int32Array.of(0, 1, 4, 0) })],
-    'too many tokens': ['tokens', () => ({ topkIds: new Int32Array(8) })],
     'missing weights': ['topkWeights', () => ({ topkWeights: undefined })],
-    'a weight that is NaN': ['topkWeights[2]', () => ({ topkWeights: Float32Array.of(0, 1, Number.NaN, 1) })],
-    'a missing payload': ['payloads.scales', ({ inputs }) => ({ payloads: { x: inputs.payloads.x } })],
+    'an id that no expert has': ['topkIds[1, 0]', () => ({ topkIds: Int32Array.of(0, 1, 4, 0) })],
     'rows at an odd address': [
       'payloads.x.data',
       ({ inputs, device }) => {
@@ -235,28 +215,6 @@ describe('dispatch refuses', () => {
       of.ep.dispatch({ ...of.inputs, ...change(of) } as never, of.stream);
     });
     expectArgument(error, argument);
-  });
-
-  it('nothing at all', async () => {
-    const error = await refusal(async (world) => {
-      const { ep, stream } = await layer(world);
-      ep.dispatch(any(undefined), stream);
-    });
-    expectArgument(error, 'inputs');
-  });
-
-  it('a stream of another device', async () => {
-    const streams: Layer['stream'][] = [];
-    const error = await refusal(
-      async (world) => {
-        const { ep, stream, inputs } = await layer(world, { payloads: {} });
-        streams[world.rank] = stream;
-        await world.barrier();
-        ep.dispatch({ ...inputs, payloads: {} }, streams[1 - world.rank]!);
-      },
-      { ranks: 2 },
-    );
-    expectArgument(error, 'stream');
   });
 
   it('a Proxy around a stream or a device', async () => {
@@ -304,8 +262,6 @@ describe('dispatch refuses', () => {
 describe('combine refuses', () => {
   const cases: Record<string, [argument: string, out: (of: Layer) => unknown]> = {
     nothing: ['out', () => undefined],
-    'another number of tokens': ['out', ({ device }) => emptyTensor(device, 'bf16', [3, 8])],
-    'another length of rows': ['out', ({ device }) => emptyTensor(device, 'bf16', [2, 4])],
     'rows with gaps': ['out', ({ out }) => wrap(out.data, 'bf16', [2, 8], [16, 1])],
     'rows at an odd address': ['out.data', ({ out }) => wrap(out.data + 2, 'bf16', [2, 8])],
   };
@@ -314,10 +270,7 @@ describe('combine refuses', () => {
       const of = await layer(world);
       const { ep, stream, inputs, out } = of;
       ep.dispatch(inputs, stream);
-      expectArgument(
-        thrownBy(() => ep.combine(wrong(of) as never, stream)),
-        argument,
-      );
+      expect(() => ep.combine(wrong(of) as never, stream)).toThrow(expect.objectContaining({ argument }));
       ep.combine(out, stream);
       await ep.synchronize(stream);
       await ep.dispose();

@@ -8,7 +8,7 @@ import { ExpertParallel, type ExpertParallelOptions, emptyTensor } from '../../s
 import { type Bits, reference } from '../../src/moe/layer/index.js';
 import { TransferEngine } from '../../src/net/fabric/index.js';
 import { onPassing } from '../../src/net/world/circle.js';
-import { type FabricOptions, type JoinWorldOptions, World } from '../../src/net/world/index.js';
+import { World } from '../../src/net/world/index.js';
 import {
   compareCombined,
   expectedRound,
@@ -16,10 +16,9 @@ import {
   makeSources,
   shapeOfRounds,
 } from '../../src/verify/testing/index.js';
-
 import { needing } from '../needs.js';
-import { freePort } from '../net/world/circles.js';
 import { namedPoints } from '../net/world/falls.js';
+import { joining } from '../net/world/joining.js';
 import { maskableRounds, messages, tuned } from './maskable-rounds.js';
 
 const shape = shapeOfRounds({ ranks: 4, experts: 8, topK: 3, maxTokens: 3, hidden: 16, dtype: 'bf16' });
@@ -146,20 +145,15 @@ describe('ranks that meet at a rendezvous', () => {
     ['one', [2]],
     ['the one that hosts it, and another', [0, 3]],
   ])('rejoin: %s', async (_, masked) => {
-    const place = { rank: 0, ranks: 4, address: `127.0.0.1:${await freePort()}`, environment: {} };
     const how = { ...tuned('push'), waitMs: 5000 };
-    await World.join({ ...place, ranksHere: 4, device: 'sim' }, (world) =>
-      leaveAndRejoin(world, { how, masked, graph: true, times: 2 }),
-    );
+    const join = await joining({ ranks: 4, ranksHere: 4 });
+    await join(0, (world) => leaveAndRejoin(world, { how, masked, graph: true, times: 2 }));
   });
 
   it('have opened their networks before they meet again', needing('tcp;ofi_rxm'), async () => {
     const opened = vi.spyOn(TransferEngine, 'open');
-    const address = `127.0.0.1:${await freePort()}`;
-    const fabric: FabricOptions = { provider: 'tcp;ofi_rxm', devices: ['lo'] };
     const times: number[] = [];
-    const join = (rank: number, program: (world: World) => Promise<void>) =>
-      World.join({ rank, ranks: 3, address, fabric, device: 'sim', environment: {} }, program);
+    const join = await joining({ ranks: 3 });
     const program = async (world: World) => {
       const how = { family: 'hybrid', onLoss: 'mask' } as const;
       const ep = await ExpertParallel.create(world, layerOf({ ...shape, ranks: 3 }, how));
@@ -180,28 +174,26 @@ describe('ranks that meet at a rendezvous', () => {
   });
 
   it('refuse who does not fit, and say why', needing('tcp;ofi_rxm'), async () => {
-    const address = `127.0.0.1:${await freePort()}`;
-    const fabric: FabricOptions = { provider: 'tcp;ofi_rxm', devices: ['lo'] };
-    const join = (
-      rank: number,
-      how: Pick<JoinWorldOptions, 'rejoin'>,
-      program: (world: World) => Promise<void>,
-    ) => World.join({ rank, ranks: 3, address, fabric, device: 'sim', environment: {}, ...how }, program);
+    const join = await joining({ ranks: 3 });
     const create = (world: World, maxTokens = shape.maxTokens) =>
       ExpertParallel.create(
         world,
         layerOf({ ...shape, ranks: 3, maxTokens }, { family: 'hybrid', onLoss: 'mask' }),
       );
     const refused = (rank: number, maxTokens: number, why: RegExp) =>
-      join(rank, { rejoin: 'again' }, async (world) => {
-        await create(world, maxTokens);
-        const error: unknown = await world.rejoin().catch((thrown: unknown) => thrown);
-        expect(error).toBeInstanceOf(RankMaskedError);
-        expect(String((error as RankMaskedError).cause)).toMatch(why);
-      });
+      join(
+        rank,
+        async (world) => {
+          await create(world, maxTokens);
+          const error: unknown = await world.rejoin().catch((thrown: unknown) => thrown);
+          expect(error).toBeInstanceOf(RankMaskedError);
+          expect(String((error as RankMaskedError).cause)).toMatch(why);
+        },
+        { rejoin: 'again' },
+      );
     let done = false;
     const member = (rank: number) =>
-      join(rank, {}, async (world) => {
+      join(rank, async (world) => {
         await create(world);
         if (rank === 2) return; // which leaves, and nobody misses it
         await world.mask().catch(() => {});

@@ -6,7 +6,7 @@ import { ExpertParallel, readBits, row } from '../../src/moe/index.js';
 import { type Bits, dtypes } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
 import type { RoutesOptions } from '../../src/verify/testing/index.js';
-import { type Case, expectReference, spread } from '../suite/cases.js';
+import { type Case, expectReference } from '../suite/cases.js';
 
 /** The same shapes every time, in some seconds. */
 const seed = 2026_11;
@@ -100,24 +100,6 @@ it('rounds of any shape are free of races under any schedule', async () => {
 
 it('72 ranks, the most there are, agree with the reference', () =>
   expectReference({ ranks: 72, experts: 200, topK: 8, maxTokens: 1, hidden: 16, times: 2, counts: true }));
-
-/** Where nothing arrived, planes hold nothing defined; ids say where that is. */
-it.each(['push', 'pull'] as const)(
-  'the same inputs give the same bits in every order in which the machine may run: %s',
-  async (way) => {
-    const tuning = spread(way, { blocks: 3, threads: 32 });
-    const trip = { ranks: 4, experts: 10, topK: 6, maxTokens: 5, hidden: 24, times: 2, tuning };
-    for (const schedule of ['in-order', 'random', 'priority'] as const)
-      for (const seed of ['1', '2', '3'])
-        await expectReference({ ...trip, inspect: true, counts: true }, { schedule, seed });
-  },
-);
-
-it('a captured round may be replayed on new inputs', () =>
-  expectReference({
-    ...{ ranks: 3, experts: 7, topK: 3, maxTokens: 3, hidden: 16, dtype: 'f16' },
-    ...{ times: 20, graph: true, counts: true },
-  }));
 
 it('slots of a rank that was lost before it sent anything name no expert', async () => {
   const victim = 1;

@@ -124,25 +124,6 @@ test('a whole dispatch goes with a combine in halves, and the other way round', 
     }
   }));
 
-test('an `out` that is refused leaves the round open', () =>
-  withTwo(async (ep, { stream, out }) => {
-    const received = ep.dispatchRecv(ep.dispatchSend(inputs, stream), stream);
-    stream.fill(received.output.data, received.output.bytes, 0);
-    const combining = ep.combineSend(received, stream);
-    expect(code(() => ep.combineRecv(combining, { ...out, dtype: 'f16' }, stream))).toBe('HEDDLE_ARGUMENT');
-    ep.combineRecv(combining, out, stream);
-  }));
-
-test('inputs that are refused begin no round', () =>
-  withTwo(async (ep, { stream, out }) => {
-    expect(code(() => ep.dispatchSend({ ...inputs, topkIds: Int32Array.of(9, 0, 0, 0) }, stream))).toBe(
-      'HEDDLE_ARGUMENT',
-    );
-    const { output } = ep.dispatch(inputs, stream);
-    stream.fill(output.data, output.bytes, 0);
-    ep.combine(out, stream);
-  }));
-
 test('rows that one-sided cannot push go by the portable family; asked for by name, it refuses them', () =>
   World.local({ ranks: 1, device: 'sim' }, async (world) => {
     const odd = { ...options, output: row('bf16', 7) };

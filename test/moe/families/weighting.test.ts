@@ -181,26 +181,4 @@ describe('an ExpertParallel whose combine applies the weights', () => {
       await ep.dispose();
     });
   });
-
-  test('needs weights: at creation and in every round', async () => {
-    await alone(async (world) => {
-      await expect(ExpertParallel.create(world, { ...options, weights: false })).rejects.toThrow(
-        "weights is false; it must be true or left out, because weighting is 'plan'",
-      );
-      const ep = await ExpertParallel.create(world, options);
-      const stream = world.device.createStream();
-      const inputs = { topkIds: Int32Array.of(0, 1, 2), payloads: { x: new Uint8Array(16) } };
-      expect(() => ep.dispatch(inputs, stream)).toThrow('topkWeights is undefined; it must be given');
-      await ep.dispose();
-    });
-  });
-
-  test('refuses a weighting that does not exist', async () => {
-    await alone(async (world) => {
-      const unknown = { ...options, weighting: 'combine' as 'plan' };
-      await expect(ExpertParallel.create(world, unknown)).rejects.toThrow(
-        `weighting is "combine"; it must be one of 'experts', 'plan', 'source'`,
-      );
-    });
-  });
 });

@@ -20,18 +20,10 @@ describeOver(all, 'operations on %s', (provider) => {
 
 describe('waiting', needing('tcp;ofi_rxm'), () => {
   it('sleeps until the thread of the engine has what it waits for', async () => {
-    const { a, b, source, remote } = await pair({ thread: 'worker' });
+    const { a, b, whole } = await pair({ thread: 'worker' });
     const counter = a.counter();
     const landed = b.immediate(1).wait(3);
-    const write = {
-      source,
-      sourceOffset: 0,
-      target: remote,
-      targetOffset: 0,
-      bytes: 1000,
-      immediate: 1,
-      counter,
-    };
+    const write = { ...whole, bytes: 1000, immediate: 1, counter };
     for (let i = 0; i < 3; i++) a.write(write);
     await Promise.all([landed, counter.wait()]);
     for (let i = 0; i < 3; i++) a.write(write);
@@ -42,10 +34,10 @@ describe('waiting', needing('tcp;ofi_rxm'), () => {
   });
 
   it('ends with the tag and what there was of it, and leaves the count as it was', async () => {
-    const { a, b, source, remote, toA } = await pair({ thread: 'worker' });
-    a.write({ source, sourceOffset: 0, target: remote, targetOffset: 0, bytes: 8, immediate: 5 });
+    const { a, b, whole, toA } = await pair({ thread: 'worker' });
+    a.write({ ...whole, bytes: 8, immediate: 5 });
     await b.immediate(5).wait(1);
-    a.write({ source, sourceOffset: 0, target: remote, targetOffset: 0, bytes: 8, immediate: 5 });
+    a.write({ ...whole, bytes: 8, immediate: 5 });
     await expect.poll(() => b.immediate(5).landed, { timeout: 20_000 }).toBe(1);
     // When half of it is over a is asked for a sign of life.
     const wait = b.immediate(5).wait(2, { timeoutMs: 1500, from: [toA] });
@@ -59,8 +51,8 @@ describe('waiting', needing('tcp;ofi_rxm'), () => {
 
 describe('refusals', () => {
   it('name the argument of a bad operation, at the call', needing('shm'), async () => {
-    const { a, b, source, target, remote, toB, toA } = await pair({ provider: 'shm' });
-    const good = { source, sourceOffset: 0, target: remote, targetOffset: 0, bytes: 8 };
+    const { a, b, source, target, remote, toB, toA, whole } = await pair({ provider: 'shm' });
+    const good = { ...whole, bytes: 8 };
     const refused = (change: object, argument: string) => {
       try {
         a.write({ ...good, ...change });
@@ -186,13 +178,13 @@ describe('refusals', () => {
 
 describe('failure', needing('tcp;ofi_rxm'), () => {
   it('of one write with a bad key leaves the peer and its other writes alone, or loses the peer by name', async () => {
-    const { a, b, target, source, remote, toB } = await pair({});
+    const { a, b, target, remote, toB, whole } = await pair({});
     const counter = a.counter();
     const stale = b.allocate(4096);
     const descriptor = stale.descriptor;
     stale.close();
     const gone = a.remote(toB, descriptor);
-    a.write({ source, sourceOffset: 0, target: gone, targetOffset: 0, bytes: 64, counter });
+    a.write({ ...whole, target: gone, bytes: 64, counter });
     until([a, b], () => counter.reached(1));
     expect(counter.failed).toBe(1);
     expect(counter.error instanceof PeerLostError || counter.error instanceof FabricError).toBe(true);
@@ -202,19 +194,9 @@ describe('failure', needing('tcp;ofi_rxm'), () => {
   });
 
   it('of a peer that never answers frees what was under way, and the region with it', async () => {
-    const { a, source, remote, toB } = await pair({ timeoutMs: 200 });
+    const { a, source, toB, whole } = await pair({ timeoutMs: 200 });
     const counter = a.counter();
-    for (let i = 0; i < 20; i++) {
-      a.write({
-        source,
-        sourceOffset: 0,
-        target: remote,
-        targetOffset: 0,
-        bytes: 4096,
-        counter,
-        immediate: 1,
-      });
-    }
+    for (let i = 0; i < 20; i++) a.write({ ...whole, bytes: 4096, counter, immediate: 1 });
     expect(() => source.close()).toThrow(/region.underway is 20/);
     // Nobody polls b: to a, it has stopped.
     until([a], () => counter.reached(20));
@@ -227,10 +209,8 @@ describe('failure', needing('tcp;ofi_rxm'), () => {
   });
 
   it('of an immediate too many is told to whoever waits', async () => {
-    const { a, b, source, remote } = await pair({ immediates: 1 });
-    for (let immediate = 1; immediate <= 4; immediate++) {
-      a.write({ source, sourceOffset: 0, target: remote, targetOffset: 0, bytes: 8, immediate });
-    }
+    const { a, b, whole } = await pair({ immediates: 1 });
+    for (let immediate = 1; immediate <= 4; immediate++) a.write({ ...whole, bytes: 8, immediate });
     until([a, b], () => a.underway === 0);
     await expect(b.immediate(1).wait(2)).rejects.toThrow(/More different immediates/);
   });

@@ -32,7 +32,7 @@ async function openEngine(options: EngineOptions & Over): Promise<TransferEngine
   return engine;
 }
 
-/** Two engines of this process that know each other, each with a region of `bytes`; this thread drives both. */
+/** Two engines of this process that know each other, each with a region of `bytes`; this thread drives both. `whole`: writes from its beginning. */
 export async function pair(options: EngineOptions & Over, bytes = 1 << 16) {
   const [a, b] = [await openEngine(options), await openEngine(options)];
   const [source, target] = [a.allocate(bytes), b.allocate(bytes)];
@@ -40,7 +40,8 @@ export async function pair(options: EngineOptions & Over, bytes = 1 << 16) {
   const remote = a.remote(toB, target.descriptor);
   // This thread drives both: where a's call waits for room, b has to make progress.
   if (options.thread !== 'worker') a.driver.pause = () => b.poll() && false;
-  return { a, b, source, target, toB, toA, remote };
+  const whole = { source, sourceOffset: 0, target: remote, targetOffset: 0 } as const;
+  return { a, b, source, target, toB, toA, remote, whole };
 }
 
 export function until(engines: readonly TransferEngine[], holds: () => boolean): void {
@@ -55,9 +56,9 @@ export const bytesOf = (region: { buffer: ArrayBuffer }) => new Uint8Array(regio
 
 async function waitForRoom(over: Over, queue: number): Promise<void> {
   const { writes = 6000 } = over;
-  const { a, b, source, remote } = await pair({ ...over, queue });
+  const { a, b, whole } = await pair({ ...over, queue });
   const counter = a.counter();
-  const write = { source, sourceOffset: 0, target: remote, targetOffset: 0, bytes: 64, counter };
+  const write = { ...whole, bytes: 64, counter };
   let most = 0;
   for (let i = 0; i < writes; i++) {
     a.write({ ...write, immediate: 9 });
@@ -86,12 +87,10 @@ export const operations: Readonly<Record<string, (over: Over) => Promise<void>>>
   },
 
   'count immediates that arrive before anybody asks, over the whole 32-bit range': async (over) => {
-    const { a, b, source, remote } = await pair(over);
+    const { a, b, whole } = await pair(over);
     const counter = a.counter();
     const tags = [0, 1, 2 ** 31 - 1, 2 ** 31, 2 ** 32 - 1];
-    for (const immediate of [...tags, ...tags, 0]) {
-      a.write({ source, sourceOffset: 0, target: remote, targetOffset: 0, bytes: 8, immediate, counter });
-    }
+    for (const immediate of [...tags, ...tags, 0]) a.write({ ...whole, bytes: 8, immediate, counter });
     until([a, b], () => counter.reached(11) && b.immediate(0).landed === 3);
     assert.deepEqual(
       tags.map((tag) => b.immediate(tag).landed),
@@ -141,23 +140,21 @@ export const operations: Readonly<Record<string, (over: Over) => Promise<void>>>
   },
 
   'cut writes up over several rails and count each once': async (over) => {
-    const { a, b, source, target, remote } = await pair({ ...over, rails: 3, shard: 'bytes' });
+    const { a, b, source, target, whole } = await pair({ ...over, rails: 3, shard: 'bytes' });
     bytesOf(source).forEach((_, i, bytes) => {
       bytes[i] = i * 11 + (i >> 8);
     });
     const counter = a.counter();
-    for (const bytes of [65_536, 100, 1]) {
-      a.write({ source, sourceOffset: 0, target: remote, targetOffset: 0, bytes, immediate: 8, counter });
-    }
+    for (const bytes of [65_536, 100, 1]) a.write({ ...whole, bytes, immediate: 8, counter });
     until([a, b], () => counter.reached(3) && b.immediate(8).landed === 3);
     assert.equal(Buffer.compare(bytesOf(source), bytesOf(target)), 0);
     assert.equal(counter.completed, 3);
   },
 
   'use one rail a peer when sharding by peer': async (over) => {
-    const { a, b, source, remote } = await pair({ ...over, rails: 2 });
+    const { a, b, whole } = await pair({ ...over, rails: 2 });
     const counter = a.counter();
-    a.write({ source, sourceOffset: 0, target: remote, targetOffset: 0, bytes: 4096, immediate: 8, counter });
+    a.write({ ...whole, bytes: 4096, immediate: 8, counter });
     until([a, b], () => counter.reached(1) && b.immediate(8).landed === 1);
     assert.equal(a.devices.length, 2);
   },
@@ -189,10 +186,9 @@ export const operations: Readonly<Record<string, (over: Over) => Promise<void>>>
   'end with an error where the engine closes while they are under way': async (over) => {
     // Over shm that takes down the other engine of the process (docs/fabric.md).
     if (over.provider === 'shm') return;
-    const { a, b, source, remote } = await pair(over);
+    const { a, b, whole } = await pair(over);
     const counter = a.counter();
-    for (let i = 0; i < 50; i++)
-      a.write({ source, sourceOffset: 0, target: remote, targetOffset: 0, bytes: 60_000, counter });
+    for (let i = 0; i < 50; i++) a.write({ ...whole, bytes: 60_000, counter });
     await a.close();
     assert.equal(counter.completed + counter.failed, 50);
     assert.ok(counter.error instanceof DisposedError);
@@ -201,9 +197,9 @@ export const operations: Readonly<Record<string, (over: Over) => Promise<void>>>
 
   'close while a peer writes': async (over) => {
     if (over.provider === 'shm') return;
-    const { a, b, source, remote } = await pair({ ...over, timeoutMs: over.lossMs ?? 2000 });
+    const { a, b, whole } = await pair({ ...over, timeoutMs: over.lossMs ?? 2000 });
     const counter = a.counter();
-    const write = { source, sourceOffset: 0, target: remote, targetOffset: 0, bytes: 64, counter };
+    const write = { ...whole, bytes: 64, counter };
     a.write({ ...write, immediate: 9 });
     until([a, b], () => counter.reached(1));
     for (let i = 0; i < 100; i++) a.write({ ...write, immediate: 9 });

@@ -13,7 +13,6 @@ import { launchReporting } from '../../../src/net/world/report-lines.js';
 import { isRunning, Lines } from '../../processes.js';
 import { temporaryFolder } from '../../temporary.js';
 import { root, transpiled, transpiledUrl } from '../../tree.js';
-import { freePort } from './circles.js';
 
 const fixture = (name: string) => transpiled(`test/net/world/programs/${name}.ts`);
 const FALL = fixture('fall');
@@ -293,8 +292,6 @@ describe('a rank that falls', () => {
 
   it.each([
     ['before joining', 'join', false],
-    ['between calls', 'dispatch', true],
-    ['in a barrier', 'dispatch', true],
     ['in the middle of a frame', 'dispatch', true],
   ])('by SIGKILL %s', async (point, operation, joined) => {
     const { result, stdout, stderr } = await run({ ranks: 3, program: FALL, args: ['1', point] });
@@ -348,24 +345,6 @@ describe('a rank that falls', () => {
     expect(notes.lines).toEqual([
       'rank 1 is lost: it gave no sign of life for 4000 ms; the others have 3 s to end',
       `rank 1 was ended by ${signal}`,
-    ]);
-  });
-
-  it('may be rank 0, which hosts the rendezvous where no launcher does', async () => {
-    const address = `127.0.0.1:${await freePort()}`;
-    const children = Array.from({ length: 3 }, (_, rank) => {
-      const env = { ...process.env, HEDDLE_RANK: String(rank), HEDDLE_WORLD: '3', HEDDLE_ADDRESS: address };
-      const child = spawn(process.execPath, [FALL, '0', 'in a barrier'], { env });
-      const stdout = new Lines();
-      child.stdout.pipe(stdout);
-      const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
-      return { child, stdout, ended };
-    });
-    const codes = await Promise.all(children.map(({ ended }) => ended));
-    expect(codes).toEqual([null, 0, 0]);
-    expect(reports(children.flatMap(({ stdout }) => stdout.lines))).toMatchObject([
-      { ranks: [0], operation: 'dispatch', heard: true, aborted: true },
-      { ranks: [0], operation: 'dispatch', heard: true, aborted: true },
     ]);
   });
 });

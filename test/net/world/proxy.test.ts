@@ -10,7 +10,7 @@ import { LocalCircle } from '../../../src/net/world/local-circle.js';
 import { inThread, LastingProxy } from '../../../src/net/world/proxy/start.js';
 import { needing } from '../../needs.js';
 import { transpiledUrl } from '../../tree.js';
-import { freePort } from './circles.js';
+import { joining } from './joining.js';
 import { exchange } from './programs/exchange.js';
 import { type RelayData, words } from './programs/relay.js';
 
@@ -148,34 +148,27 @@ describe('a proxy in a thread', () => {
     );
   });
 
-  it('that throws makes its rank lost to the others, with the reason', needing('tcp;ofi_rxm'), async () => {
-    const [survivor, fallen] = await run(
-      (rank) => (rank === 1 ? { throwsAt: 2 } : {}),
-      async ({ circle, proxy, swap }) => {
-        await swap(1);
-        await swap(2);
-        const loss: unknown = await circle.barrier('next').catch((error: unknown) => error);
-        return { loss, own: proxy.error?.message };
-      },
-    );
-    expect(survivor!.loss).toBeInstanceOf(RankLostError);
-    expect(survivor!.loss).toMatchObject({ ranks: [1], cause: { message: 'its proxy failed: torn' } });
-    expect(fallen!.own).toBe('torn');
-  });
-
-  it('whose thread dies makes its rank lost, too', needing('tcp;ofi_rxm'), async () => {
-    const [survivor, fallen] = await run(
-      (rank) => (rank === 1 ? { endsAt: 1 } : {}),
-      async ({ circle, proxy, swap }) => {
-        await swap(1);
-        const loss: unknown = await circle.barrier('next').catch((error: unknown) => error);
-        return { loss, own: proxy.error?.message };
-      },
-    );
-    const why = "the thread of rank 1's proxy ended with 3";
-    expect(survivor!.loss).toMatchObject({ ranks: [1], cause: { message: `its proxy failed: ${why}` } });
-    expect(fallen!.own).toBe(why);
-  });
+  it.each<[string, RelayData, string]>([
+    ['that throws', { throwsAt: 2 }, 'torn'],
+    ['whose thread dies', { endsAt: 2 }, "the thread of rank 1's proxy ended with 3"],
+  ])(
+    '%s makes its rank lost to the others, with the reason',
+    needing('tcp;ofi_rxm'),
+    async (_, fault, why) => {
+      const [survivor, fallen] = await run(
+        (rank) => (rank === 1 ? fault : {}),
+        async ({ circle, proxy, swap }) => {
+          await swap(1);
+          await swap(2);
+          const loss: unknown = await circle.barrier('next').catch((error: unknown) => error);
+          return { loss, own: proxy.error?.message };
+        },
+      );
+      expect(survivor!.loss).toBeInstanceOf(RankLostError);
+      expect(survivor!.loss).toMatchObject({ ranks: [1], cause: { message: `its proxy failed: ${why}` } });
+      expect(fallen!.own).toBe(why);
+    },
+  );
 
   it(
     'that sends to a rank that the circle has lost ends with that loss, and its own rank is not lost',
@@ -275,10 +268,9 @@ describe('the same program beside simulated GPUs', () => {
     'reaches GPUs that other processes simulate over libfabric, for which the machine waits',
     needing('tcp;ofi_rxm'),
     async () => {
-      const address = `127.0.0.1:${await freePort()}`;
-      const join = (rank: number) =>
-        World.join({ device: 'sim', rank, ranks: 2, address, fabric }, (world) => exchange(world, module, 3));
-      expect(await Promise.all([join(0), join(1)])).toEqual([[63], [60]]);
+      const join = await joining({ ranks: 2, fabric });
+      const sums = [0, 1].map((rank) => join(rank, (world) => exchange(world, module, 3)));
+      expect(await Promise.all(sums)).toEqual([[63], [60]]);
     },
   );
 });

@@ -81,27 +81,6 @@ describeCircles(
       await lost;
     });
 
-    it('goes on without one that falls while the others wait for it, and tells of it', async () => {
-      const [a, b, c, d] = await create(4);
-      const lost: (readonly number[])[] = [];
-      a!.onRankLost((loss) => lost.push(loss instanceof RankLostError ? loss.ranks : []));
-      d!.abandon('the first');
-      const regrouping = regrouped([a, c]);
-      b!.abandon('the second');
-      expect(keep(await regrouping).map(placeOf)).toMatchObject([{ origins: [0, 2] }, { origins: [0, 2] }]);
-      // Two processes fall at the same time, so either may be told first.
-      expect(lost.flat().sort()).toEqual([1, 3]);
-    });
-
-    it('is refused to a rank that the others have lost', async () => {
-      const [a, b] = await create(2);
-      const heard = new Promise((resolve) => b!.onRankLost(resolve));
-      a!.accuse([1], 'it does not answer');
-      await heard;
-      await expect(b!.regroup()).rejects.toThrow(RankLostError);
-      keep(await regrouped([a]));
-    });
-
     it('says to a rank that is lost meanwhile why it came to nothing, and says it again', async () => {
       const [a, b, c] = await create(3);
       const refused = expect(b!.regroup()).rejects.toMatchObject({ ranks: [1] });

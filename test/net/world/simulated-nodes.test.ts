@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { pass } from '../../../examples/ring.js';
 import { ArgumentError, RankLostError, RankMaskedError } from '../../../src/base/errors.js';
 import { reference } from '../../../src/moe/layer/index.js';
-import { type FabricOptions, type JoinWorldOptions, World } from '../../../src/net/world/index.js';
+import { type JoinWorldOptions, World } from '../../../src/net/world/index.js';
 import {
   compareCombined,
   expectedRound,
@@ -14,6 +14,7 @@ import { maskableRounds } from '../../moe/maskable-rounds.js';
 import { describeOver, needing } from '../../needs.js';
 import { transpiled } from '../../tree.js';
 import { freePort } from './circles.js';
+import { joining, onLoopback } from './joining.js';
 import { launched } from './launched.js';
 
 /** Joins as `processes` would that are `ranksHere` ranks each; what their programs returned, or why they failed. */
@@ -22,13 +23,8 @@ async function join<T>(
   ranksHere: number,
   program: (world: World) => Promise<T>,
 ): Promise<PromiseSettledResult<T[]>[]> {
-  const address = `127.0.0.1:${await freePort()}`;
-  const ranks = processes * ranksHere;
-  return Promise.allSettled(
-    Array.from({ length: processes }, (_, i) =>
-      World.join({ device: 'sim', rank: i * ranksHere, ranks, ranksHere, address }, program),
-    ),
-  );
+  const joinAs = await joining({ ranks: processes * ranksHere, ranksHere });
+  return Promise.allSettled(Array.from({ length: processes }, (_, i) => joinAs(i * ranksHere, program)));
 }
 
 const values = <T>(results: readonly PromiseSettledResult<T[]>[]): T[][] =>
@@ -62,7 +58,6 @@ describe('a process that simulates several GPUs', () => {
 
   describe('over libfabric', needing('libfabric'), () => {
     const shape = shapeOfRounds({ ranks: 4, experts: 8, topK: 3, maxTokens: 3, hidden: 16, dtype: 'bf16' });
-    const fabricOver = (devices: readonly string[]): FabricOptions => ({ provider: 'tcp;ofi_rxm', devices });
     const rounds = async (world: World) => {
       const { ep, stream, begin, read } = await maskableRounds(world, shape, { family: 'hybrid' }, false);
       const run = async (n: number) => {
@@ -83,11 +78,8 @@ describe('a process that simulates several GPUs', () => {
     };
 
     it('takes places that are empty from the beginning, and rounds grow with the world', async () => {
-      const address = `127.0.0.1:${await freePort()}`;
-      const fabric = fabricOver(['lo']);
-      const places = { ranks: 2, places: 4, ranksHere: 2 };
-      const whole = { ...places, address, fabric, device: 'sim', environment: {} } as const;
-      const began = World.join({ ...whole, rank: 0 }, async (world) => {
+      const joinAs = await joining({ ranks: 2, places: 4, ranksHere: 2 });
+      const began = joinAs(0, async (world) => {
         expect(world).toMatchObject({ ranks: 4, masked: [2, 3] });
         expect(world.topology.members).toEqual([0, 2].map((rank) => [rank, rank + 1]));
         const { ep, run } = await rounds(world);
@@ -96,22 +88,22 @@ describe('a process that simulates several GPUs', () => {
         for (const n of [3, 4]) await run(n);
         await ep.dispose();
       });
-      const came = World.join({ ...whole, rank: 2, rejoin: 'more' }, async (world) => {
+      const comes = async (world: World) => {
         const { ep, run } = await rounds(world);
         await world.rejoin();
         expect(world.masked).toEqual([]);
         for (const n of [3, 4]) await run(n);
         await ep.dispose();
-      });
+      };
+      const came = joinAs(2, comes, { rejoin: 'more' });
       await Promise.all([began, came]);
     });
 
     it('leaves out also a rank that cannot go on with the others, since its NIC has gone, and admits it again', async () => {
-      const address = `127.0.0.1:${await freePort()}`;
       const nics = ['lo'];
       let out = 0;
-      const whole = { ranks: 4, ranksHere: 2, address, device: 'sim' } as const;
-      const stays = World.join({ ...whole, rank: 0, fabric: fabricOver(['lo']) }, async (world) => {
+      const joinAs = await joining({ ranks: 4, ranksHere: 2 });
+      const stays = joinAs(0, async (world) => {
         const { ep, run } = await rounds(world);
         await run(1);
         await world.mask([2]);
@@ -121,7 +113,7 @@ describe('a process that simulates several GPUs', () => {
         await run(3);
         await ep.dispose();
       });
-      const falls = World.join({ ...whole, rank: 2, fabric: fabricOver(nics) }, async (world) => {
+      const falling = async (world: World) => {
         const { ep, run } = await rounds(world);
         await run(1);
         nics[0] = 'gone';
@@ -137,8 +129,8 @@ describe('a process that simulates several GPUs', () => {
         while (world.masked.length > 0) await world.admit();
         await run(3);
         await ep.dispose();
-      });
-      await Promise.all([stays, falls]);
+      };
+      await Promise.all([stays, joinAs(2, falling, { fabric: { ...onLoopback, devices: nics } })]);
     });
   });
 
