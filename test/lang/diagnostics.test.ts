@@ -38,13 +38,17 @@ const using = { N: 4, FLAG: false, MODE: 'sum', LIST: [1, 2], helper } as const;
 function failure(body: string, extra: UsingSpec = {}): KernelError {
   const parameters = `g, { ${Object.keys(params).join(', ')} }, { ${Object.keys({ ...using, ...extra }).join(', ')} }`;
   const made = new Function(`return (${parameters}) => {\n${body}\n}`)();
+  return thrown(() => kernel({ name: 'wrong', params, using: { ...using, ...extra } }, made).ir());
+}
+
+function thrown(make: () => unknown): KernelError {
   try {
-    kernel({ name: 'wrong', params, using: { ...using, ...extra } }, made).ir();
+    make();
   } catch (error) {
     if (error instanceof KernelError) return error;
     throw error;
   }
-  throw new Error(`no error: ${body}`);
+  throw new Error('no error');
 }
 
 /** Code, the marked piece of the body, and what the message says. */
@@ -260,15 +264,6 @@ describe('device functions', () => {
 
 describe('headers', () => {
   const body = () => {};
-  const thrown = (make: () => unknown): KernelError => {
-    try {
-      make();
-    } catch (error) {
-      if (error instanceof KernelError) return error;
-      throw error;
-    }
-    throw new Error('no error');
-  };
   test('a parameter of no known type', () => {
     const error = thrown(() => kernel({ name: 'k', params: { x: 'double' as never } }, body));
     expect(error.code).toBe('HK201');
@@ -323,29 +318,24 @@ test('what a minifier did is one mistake', () => {
   const text = 'return (G,{out:o})=>{const x=G.threadIdx.x;x<4&&(G.store(o,x),G.store(o.at(1),missing))}';
   const body = new Function(text.replaceAll('G', 'g'))();
   const made = kernel({ name: 'minified', params: { out: pointer('u32') } }, body);
-  try {
-    made.ir();
-    expect.unreachable();
-  } catch (error) {
-    expect((error as KernelError).diagnostics.map(({ code }) => code)).toEqual(['HK105']);
-  }
+  expect(thrown(() => made.ir()).diagnostics.map(({ code }) => code)).toEqual(['HK105']);
 });
 
 test('a message names the file, line and column of the TypeScript source', () => {
-  try {
-    kernel({ name: 'placed', params: { n: 'u32', i: 'i32', out: pointer('u32') } }, (g, { n, i, out }) => {
+  const placed = kernel(
+    { name: 'placed', params: { n: 'u32', i: 'i32', out: pointer('u32') } },
+    (g, { n, i, out }) => {
       g.store(out, n + i);
-    }).ir();
-    expect.unreachable();
-  } catch (error) {
-    const [first] = (error as KernelError).diagnostics;
-    const lines = readFileSync(new URL(import.meta.url), 'utf8').split('\n');
-    expect(first?.file).toBe('test/lang/diagnostics.test.ts');
-    expect(lines[first!.line - 1]!.slice(first!.column - 1)).toBe('n + i);');
-    expect((error as KernelError).message).toContain(
-      `test/lang/diagnostics.test.ts:${first!.line}:${first!.column}: HK301`,
-    );
-  }
+    },
+  );
+  const { message, diagnostics } = thrown(() => placed.ir());
+  const { file, line, column } = diagnostics[0]!;
+  const lines = readFileSync(new URL(import.meta.url), 'utf8').split('\n');
+  expect(lines[line - 1]!.slice(column - 1)).toBe('n + i);');
+  expect([file, message]).toEqual([
+    'test/lang/diagnostics.test.ts',
+    expect.stringContaining(`test/lang/diagnostics.test.ts:${line}:${column}: HK301`),
+  ]);
 });
 
 test('docs/language.md lists exactly these codes, each with an anchor', () => {

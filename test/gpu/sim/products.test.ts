@@ -47,18 +47,18 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
   });
 });
 
-test('a box that begins in the middle of 16 bytes ends its kernel, as on Hopper', async () => {
-  const { ranks } = machineOf({ ranks: 1, mode: 'fast' });
-  const moved = moveBox(ranks[0]!.device, { swizzle: 128, extents: [40, 80], from: [0, 1], to: [0, 0] });
-  await expect(moved).rejects.toThrow(
+test.each([
+  [
+    'begins in the middle of 16 bytes',
+    [0, 1],
+    [0, 0],
     'a box begins at column 1, byte 2 of a row: it must be a multiple of 16',
-  );
-});
-
-test('a box that is stored to before a tensor ends its kernel, as on Hopper', async () => {
-  const { ranks } = machineOf({ ranks: 1, mode: 'fast' });
-  const moved = moveBox(ranks[0]!.device, { swizzle: 128, extents: [40, 80], from: [0, 0], to: [-1, 0] });
-  await expect(moved).rejects.toThrow('a box is stored to -1, 0');
+  ],
+  ['is stored to before a tensor', [0, 0], [-1, 0], 'a box is stored to -1, 0'],
+])('a box that %s ends its kernel, as on Hopper', async (_, from, to, message) => {
+  const { rank } = machineOf({ ranks: 1, mode: 'fast' });
+  const moved = moveBox(rank.device, { swizzle: 128, extents: [40, 80], from, to });
+  await expect(moved).rejects.toThrow(message);
 });
 
 test('rows that nobody wrote come as NaNs, and are no mistake by themselves', async () => {
@@ -110,28 +110,13 @@ async function shown(
 
 describe('each mistake of synchronisation is found', () => {
   const gemm: GemmCase = { type: 'bf16', swizzle: 32, rows: 128, columns: 8, stages: 2, m: 128, n: 8, k: 80 };
-  const product = gemmKernel(gemm).kernel;
-  test.each(mutantsOf(product.ir()).map((mutant) => ({ mutant, ...mutant })))(
-    'a GEMM: $text, $description',
-    async ({ mutant }) => {
-      expect(await shown((device) => multiply(device, gemm), product.name, mutant, 20)).not.toEqual([]);
-    },
-  );
-
-  const shared = clusterKernel();
-  test.each(mutantsOf(shared.ir()).map((mutant) => ({ mutant, ...mutant })))(
-    'a cluster: $text, $description',
-    async ({ mutant }) => {
-      expect(await shown(shareBoxes, shared.name, mutant, 40)).not.toEqual([]);
-    },
-  );
-
   const move: BoxCase = { swizzle: 64, extents: [40, 80], from: [-5, -3], to: [30, 72] };
-  const box = boxKernel(64, 2);
-  test.each(mutantsOf(box.ir()).map((mutant) => ({ mutant, ...mutant })))(
-    'a box: $text, $description',
-    async ({ mutant }) => {
-      expect(await shown((device) => moveBox(device, move), box.name, mutant, 20)).not.toEqual([]);
-    },
-  );
+  const subjects = [
+    { what: 'a GEMM', kernel: gemmKernel(gemm).kernel, run: (on: Device) => multiply(on, gemm), seeds: 20 },
+    { what: 'a cluster', kernel: clusterKernel(), run: shareBoxes, seeds: 40 },
+    { what: 'a box', kernel: boxKernel(64, 2), run: (on: Device) => moveBox(on, move), seeds: 20 },
+  ].flatMap((subject) => mutantsOf(subject.kernel.ir()).map((mutant) => ({ ...mutant, mutant, ...subject })));
+  test.each(subjects)('$what: $text, $description', async ({ kernel: { name }, run, mutant, seeds }) => {
+    expect(await shown(run, name, mutant, seeds)).not.toEqual([]);
+  });
 });

@@ -14,20 +14,6 @@ const send = device(sending, (g, { win, epoch }) => {
   if (lane === 0) g.store(win.at(1).arrived, epoch, { order: 'release', scope: 'sys' });
 });
 
-const sendFence = device(sending, (g, { win, epoch }) => {
-  const lane = g.threadIdx.x;
-  g.store(win.at(1).data.at(lane), lane);
-  g.barrier();
-  g.fence('sys');
-  if (lane === 0) g.store(win.at(1).arrived, epoch, { order: 'relaxed', scope: 'sys' });
-});
-
-const sendFlagFirst = device(sending, (g, { win, epoch }) => {
-  const lane = g.threadIdx.x;
-  if (lane === 0) g.store(win.at(1).arrived, epoch, { order: 'release', scope: 'sys' });
-  g.store(win.at(1).data.at(lane), lane);
-});
-
 /** Waits until rank 1 has taken what the round before sent. */
 const sendWhenTaken = device(
   { params: { win: peers(Post), epoch: 'u32' }, using: { send } },
@@ -96,16 +82,6 @@ export const flags: readonly Exhibit[] = [
     'release at too narrow a scope',
     less(right, flag, 'sys → gpu'),
     /store.*gpu scope.*another rank: use sys/,
-  ),
-  exhibit(
-    'fence at too narrow a scope',
-    less(pass('pass_fenced', { send: sendFence, receive }), 'g.fence', 'sys → gpu'),
-    /fence before it is narrower: use g\.fence\('sys'\)/,
-  ),
-  exhibit(
-    'flag before data',
-    { wrong: pass('flag_before_data', { send: sendFlagFirst, receive }), right },
-    /publish after that, and await it|a barrier must come after the store and before the publication/,
   ),
   exhibit(
     'barrier missing after the wait',

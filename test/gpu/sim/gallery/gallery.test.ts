@@ -126,16 +126,16 @@ describe('a finding as text', () => {
           test/gpu/sim/gallery/flags.ts:12:3  g.store(win.at(1).data.at(lane), lane)
             write, weak, by pass on rank 0, block 0, thread n
         is not ordered with
-          test/gpu/sim/gallery/flags.ts:47:25  g.load(win.at(1).data.at(lane))
+          test/gpu/sim/gallery/flags.ts:33:25  g.load(win.at(1).data.at(lane))
             read, weak, by pass on rank 1, block 0, thread n
-        hint: The store at test/gpu/sim/gallery/flags.ts:14:19 has gpu scope, but the load at test/gpu/sim/gallery/flags.ts:45:19 that saw it ran on another rank: use sys."
+        hint: The store at test/gpu/sim/gallery/flags.ts:14:19 has gpu scope, but the load at test/gpu/sim/gallery/flags.ts:31:19 that saw it ran on another rank: use sys."
     `);
   });
 
   it('says when a buffer is reused too early', async () => {
     expect(await textOf('reuse one round too early')).toMatchInlineSnapshot(`
       "Data race on window, data[n]
-          test/gpu/sim/gallery/flags.ts:47:25  g.load(win.at(1).data.at(lane))
+          test/gpu/sim/gallery/flags.ts:33:25  g.load(win.at(1).data.at(lane))
             read, weak, by pass on rank 1, block 0, thread n
         is not ordered with
           test/gpu/sim/gallery/flags.ts:12:3  g.store(win.at(1).data.at(lane), lane)
