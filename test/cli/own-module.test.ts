@@ -247,17 +247,14 @@ export const idle = configuration('idle', { ranks: 2 }, async () => {});
     });
   });
 
-  test('is not clean where a program ends the process', () => {
-    const text = `import { configuration } from ${door('verify/check')};
+  const hasty = `import { configuration } from ${door('verify/check')};
 export const hasty = configuration('hasty', { ranks: 1 }, async () => process.exit(0));
 `;
-    const { status, stderr } = started('check', write('exits.ts', text));
-    expect(status).toBe(1);
-    expect(stderr).toContain('a program ended this process before the check was done');
-  });
-
-  test('is not clean where the module itself ends the process', () => {
-    const { status, stderr } = started('check', write('exits-at-once.ts', 'process.exit(0);\n'));
+  test.each([
+    ['a program', 'exits.ts', hasty],
+    ['the module itself', 'exits-at-once.ts', 'process.exit(0);\n'],
+  ])('is not clean where %s ends the process', (_, name, text) => {
+    const { status, stderr } = started('check', write(name, text));
     expect(stderr).toContain('a program ended this process before the check was done');
     expect(status).toBe(1);
   });

@@ -1,6 +1,5 @@
 /** A rank that has given up in a round lacks rows, and nobody takes what its experts make of the others for the round's. */
 import { expect, test } from 'vitest';
-import { SimMachine } from '../../src/gpu/sim/index.js';
 import { ExpertParallel, type ExpertParallelOptions, emptyTensor, row } from '../../src/moe/index.js';
 import { roundsInside } from '../../src/moe/rounds/expert-parallel.js';
 import { World } from '../../src/net/world/index.js';
@@ -16,8 +15,7 @@ const cases: readonly [string, Partial<ExpertParallelOptions>, number?][] = [
 ];
 
 test.each(cases)('%s', async (_, how, nodes = 1) => {
-  const sim = SimMachine.create({ ranks: 4, mode: 'fast' });
-  const ends = await World.local({ ranks: 4, nodes, device: 'sim', sim }, async (world) => {
+  const ends = await World.local({ ranks: 4, nodes, device: 'sim' }, async (world) => {
     const { device, rank } = world;
     const ep = await ExpertParallel.create(world, {
       ...{ experts: 4, topK: 1, maxTokens: 4, waitMs: 1000 },

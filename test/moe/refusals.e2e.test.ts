@@ -1,6 +1,6 @@
 /** Whatever cannot work is refused before anything is launched, by an error that names the argument. */
 import { describe, expect, it } from 'vitest';
-import { ArgumentError, DisposedError, HeddleError } from '../../src/base/errors.js';
+import { ArgumentError, DisposedError } from '../../src/base/errors.js';
 import { SimMachine } from '../../src/gpu/sim/index.js';
 import { kernel } from '../../src/lang/index.js';
 import {
@@ -275,15 +275,6 @@ describe('combine refuses', () => {
       await ep.synchronize(stream);
       await ep.dispose();
     });
-  });
-
-  it('a round that was never dispatched', async () => {
-    const error = await refusal(async (world) => {
-      const { ep, stream, out } = await layer(world);
-      ep.combine(out, stream);
-    });
-    expect(error).toBeInstanceOf(HeddleError);
-    expect((error as HeddleError).code).toBe('HEDDLE_NO_ROUND');
   });
 });
 

@@ -56,6 +56,7 @@ const code = (call: () => unknown): string => {
 
 test('each call is refused where another comes next', () =>
   withTwo(async (ep, { stream, out }) => {
+    expect(code(() => ep.combine(out, stream))).toBe('HEDDLE_NO_ROUND');
     expect(code(() => ep.combineSend(ep.received, stream))).toBe('HEDDLE_NO_ROUND');
     expect(code(() => ep.dispatchRecv({ phase: 'dispatched', tokens: 2 }, stream))).toBe('HEDDLE_NO_ROUND');
     const sent = ep.dispatchSend(inputs, stream);

@@ -31,6 +31,7 @@ import {
 import { packShape } from '../../src/tools/export/pack.js';
 import { familyShape, type ShapeText } from '../../src/verify/kernels/index.js';
 import { needing } from '../needs.js';
+import { buildStub, launchesIn, requireRounds } from '../tools/export/stub.js';
 import { root, tree } from '../tree.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'heddle-python-'));
@@ -42,10 +43,10 @@ const shapes = inFolder('shapes');
 function build(): void {
   mkdirSync(shapes, { recursive: true });
   cpSync(join(root, 'python/heddle'), inFolder('heddle'), { recursive: true });
-  const library = (name: string, source: string, ...more: readonly string[]) =>
-    execFileSync('cc', ['-std=c11', '-shared', '-fPIC', ...more, '-o', name, join(root, source), '-ldl']);
-  library(inFolder('heddle/libheddle_player.so'), 'src/tools/export/player.c');
-  library(inFolder('libcuda.so.1'), 'test/tools/export/driver.c', '-Wl,-soname,libcuda.so.1');
+  const player = join(root, 'src/tools/export/player.c');
+  const library = ['-shared', '-fPIC', '-o', inFolder('heddle/libheddle_player.so')];
+  execFileSync('cc', ['-std=c11', ...library, player, '-ldl']);
+  buildStub(folder);
 }
 
 /** Writes a shape whose kernels only the stub takes. */
@@ -77,17 +78,24 @@ function python(args: readonly string[], more: Readonly<Record<string, string>> 
   writeFileSync(log, '');
   const how = { env: env({ STUB_LOG: log, ...more }), encoding: 'utf8', timeout: 180_000 } as const;
   const { status, stdout, stderr } = spawnSync('python3', args, how);
-  const launches = [
-    ...readFileSync(log, 'utf8').matchAll(/^launch device (\d) kernel (\w+) (.+) parameters (\w+)$/gm),
-  ].map(([, device, kernel, sizes, hex]) => ({
-    ...{ device: Number(device), kernel: kernel!, parameters: Buffer.from(hex!, 'hex') },
-    sizes: Array.from(sizes!.matchAll(/\d+/g), Number),
-  }));
+  const launches = launchesIn(readFileSync(log, 'utf8'));
   return { status, lines: (stdout + stderr).trim().split('\n'), launches };
 }
 
-/** What Buffers take the GPU for, where torch has none. */
-const simulated = 'arch="compute_90a", multiprocessors=2';
+/** The keys of shapes with these arguments, on a GPU that Buffers take for one where torch has none. */
+function keysOf(...shapes: readonly string[]): string[] {
+  const simulated = 'arch="compute_90a", multiprocessors=2';
+  const keys = shapes.map((of) => `heddle.Shape(${simulated}, ${of}).key`).join();
+  const program = ['-c', `import heddle; print(${keys})`];
+  return execFileSync('python3', program, { env: env(), encoding: 'utf8' }).trim().split(' ');
+}
+
+/** Puts Heddle's JavaScript where a wheel has it. */
+function bringJavaScript(): void {
+  mkdirSync(inFolder('heddle', '_js'), { recursive: true });
+  rmSync(inFolder('heddle', '_js', 'dist'), { force: true });
+  symlinkSync(join(tree, 'src'), inFolder('heddle', '_js', 'dist'));
+}
 
 const small = { ranks: 2, tokens: 128, hidden: 1024, experts: 16, topk: 4 };
 
@@ -103,29 +111,13 @@ describe('the player, by ctypes', needing('cc', 'python3'), () => {
     );
     expect(lines).toEqual(Array.from({ length: 2 }, () => 'HEDDLE_ARGUMENT: tokens is 129, more than 128'));
     expect(status).toBe(0);
-    const brought = [
-      [3, 0],
-      [128, 1],
+    const tokens = [
+      [3, 128],
+      [0, 1],
     ];
-    for (const [rank, tokens] of brought.entries()) {
-      const mine = launches.filter(({ device }) => device === rank);
-      expect(mine).toHaveLength(2 * plan.launches.length);
-      for (const [i, { kernel, sizes, parameters }] of mine.entries()) {
-        const of = plan.launches[i % plan.launches.length]!;
-        expect(kernel).toBe(plan.kernels.find(({ name }) => name === of.kernel)!.entry);
-        expect(sizes).toEqual([of.grid, of.block, of.dynamicSharedBytes, 1]);
-        expect(parameters).toHaveLength(of.parameterBytes);
-        for (const { value, offset } of of.parameters) {
-          if (value.from === 'rank') expect(parameters.readUInt32LE(offset)).toBe(rank);
-          if (value.from === 'constant') expect(parameters.readUInt32LE(offset)).toBe(value.value);
-          if (value.from === 'topkIds') expect(parameters.readBigUInt64LE(offset)).toBe(1n << 20n);
-          if (value.from === 'tokens')
-            expect(parameters.readUInt32LE(offset)).toBe(tokens[Math.floor(i / plan.launches.length)]);
-          if (value.from === 'window')
-            expect(parameters.readBigUInt64LE(offset)).not.toBe(parameters.readBigUInt64LE(offset + 8));
-        }
-      }
-    }
+    requireRounds(plan, launches, tokens);
+    const { offset } = plan.launches[0]!.parameters.find(({ value }) => value.from === 'topkIds')!;
+    expect(launches[0]!.parameters.readBigUInt64LE(offset)).toBe(1n << 20n);
   });
 
   test('each rank launches the experts’ kernels for the tokens that it brings', async () => {
@@ -178,8 +170,7 @@ describe('the player, by ctypes', needing('cc', 'python3'), () => {
 
 test("a kernel of Triton's is checked from Python", needing('cc', 'python3'), () => {
   build();
-  mkdirSync(inFolder('heddle', '_js'), { recursive: true });
-  symlinkSync(join(tree, 'src'), inFolder('heddle', '_js', 'dist'));
+  bringJavaScript();
   const script = join(root, 'test/python/checks.py');
   const { status, lines } = python([script, join(root, 'examples/ptx/exchange.ptx'), inFolder('kept')]);
   const said = lines.join('\n');
@@ -296,10 +287,12 @@ describe('layers on torch tensors', needing('cc', 'torch'), () => {
   beforeAll(build);
 
   test('call the player in order, and refuse what is out of order or of another shape', async () => {
-    const shapeOf = `heddle.Shape(${simulated}, ranks=1, experts=4, top_k=2, max_tokens=8, hidden=128`;
-    const program = `import heddle; print(${shapeOf}, split=True).key, ${shapeOf}).key, ${shapeOf}, inner=64).key, ${shapeOf}, sort='masked', alignment=16).key, ${shapeOf}, counts=True, masks=True, waits=True, places=6).key, ${shapeOf.replace('128', '256')}, sort='contiguous', capacity=18, dispatch='fp8').key)`;
-    const keys = execFileSync('python3', ['-c', program], { env: env(), encoding: 'utf8' }).trim();
-    const [halves, rounds, layers, sorts, places, scaled] = keys.split(' ') as string[];
+    const of = 'ranks=1, experts=4, top_k=2, max_tokens=8, hidden=128';
+    const [halves, rounds, layers, sorts, places, scaled] = keysOf(
+      ...[`${of}, split=True`, of, `${of}, inner=64`, `${of}, sort='masked', alignment=16`],
+      `${of}, counts=True, masks=True, waits=True, places=6`,
+      `${of.replace('128', '256')}, sort='contiguous', capacity=18, dispatch='fp8'`,
+    );
     const layer = { ranks: 1, tokens: 8, hidden: 128, experts: 4, topk: 2 };
     const planned = { ...layer, weighting: 'plan' } as const;
     const split = await write(join(shapes, `${halves}.heddle`), layer, true);
@@ -373,11 +366,8 @@ test(
   needing('cc', 'torch', 'libfabric', 'shm'),
   async () => {
     build();
-    mkdirSync(inFolder('heddle', '_js'), { recursive: true });
-    rmSync(inFolder('heddle', '_js', 'dist'), { force: true });
-    symlinkSync(join(tree, 'src'), inFolder('heddle', '_js', 'dist'));
-    const program = `import heddle; print(heddle.Shape(${simulated}, ranks=2, experts=4, top_k=2, max_tokens=8, hidden=128, nodes=2).key)`;
-    const key = execFileSync('python3', ['-c', program], { env: env(), encoding: 'utf8' }).trim();
+    bringJavaScript();
+    const [key] = keysOf('ranks=2, experts=4, top_k=2, max_tokens=8, hidden=128, nodes=2');
     const layer = { ranks: 2, nodes: 2, tokens: 8, hidden: 128, experts: 4, topk: 2 };
     await write(join(shapes, `${key}.heddle`), layer, false, null, [8, 0], 'hybrid');
     const { lines } = python([join(root, 'test/python/hosts.py'), inFolder('meeting')], {
@@ -396,9 +386,8 @@ test('vLLM and SGLang call rounds in their own words', needing('cc', 'torch'), a
   build();
   const layer = { ranks: 1, tokens: 8, hidden: 128, experts: 4, topk: 2, weighting: 'plan' } as const;
   for (const split of [false, true]) {
-    const shape = `heddle.Shape(${simulated}, ranks=1, experts=4, top_k=2, max_tokens=8, hidden=128, sort="masked", alignment=16`;
-    const program = `import heddle; print(${shape}, split=${split ? 'True' : 'False'}).key)`;
-    const key = execFileSync('python3', ['-c', program], { env: env(), encoding: 'utf8' }).trim();
+    const sorted = 'ranks=1, experts=4, top_k=2, max_tokens=8, hidden=128, sort="masked", alignment=16';
+    const [key] = keysOf(`${sorted}, split=${split ? 'True' : 'False'}`);
     const experts = { form: 'masked', alignment: 16, capacity: 16 } as const;
     await write(join(shapes, `${key}.heddle`), layer, split, experts);
   }

@@ -14,6 +14,7 @@ import { familyShape, type ShapeText } from '../../../src/verify/kernels/index.j
 import { cudaHeaders, hostCompiler, needing } from '../../needs.js';
 import { temporaryFolder } from '../../temporary.js';
 import { root } from '../../tree.js';
+import { buildStub, type Launched, launchesIn, requireRounds } from './stub.js';
 
 const folder = temporaryFolder();
 
@@ -40,24 +41,10 @@ const inFolder = (name: string): string => join(folder, name);
 
 const cc = (...args: readonly string[]) => execFileSync('cc', ['-std=c11', ...strict, ...args]);
 
-function buildStub(): void {
-  const library = ['-shared', '-fPIC', '-Wl,-soname,libcuda.so.1', '-o', inFolder('libcuda.so.1')];
-  cc(...library, join(root, 'test/tools/export/driver.c'));
-  execFileSync('ln', ['-sf', 'libcuda.so.1', inFolder('libcuda.so')]);
-}
-
-interface Launched {
-  readonly device: number;
-  readonly kernel: string;
-  readonly parameters: Buffer;
-  readonly sizes: readonly number[];
-}
-
 interface Ended {
   readonly status: number | null;
   readonly said: string;
-  /** By device. */
-  readonly launches: readonly (readonly Launched[])[];
+  readonly launches: readonly Launched[];
   /** Of each piece of memory that others could map, how many of their launches named it. */
   readonly marks: readonly number[];
   readonly released: number;
@@ -75,49 +62,14 @@ function run(program: string, args: readonly string[], env: Readonly<Record<stri
     timeout: 60_000,
   });
   const text = readFileSync(log, 'utf8');
-  const launches: Launched[][] = [[], []];
-  for (const [, device, kernel, sizes, hex] of text.matchAll(
-    /^launch device (\d) kernel (\w+) (.+) parameters (\w+)$/gm,
-  ))
-    launches[Number(device)]!.push({
-      device: Number(device),
-      kernel: kernel!,
-      sizes: Array.from(sizes!.matchAll(/\d+/g), Number),
-      parameters: Buffer.from(hex!, 'hex'),
-    });
   return {
     status,
     said: stdout + stderr,
-    launches,
+    launches: launchesIn(text),
     marks: Array.from(text.matchAll(/^freed device \d marks (\d+)$/gm), ([, marks]) => Number(marks)),
     released: [...text.matchAll(/^released/gm)].length,
     loaded: [...new Set(Array.from(text.matchAll(/^loaded (\S+)/gm), ([, name]) => name!))],
   };
-}
-
-/** What every launch says is what the plan says, and windows of both ranks are named. */
-function requireRounds(plan: LaunchPlan, { launches }: Ended, tokens: readonly (readonly number[])[]): void {
-  for (const [rank, made] of launches.entries()) {
-    expect(made).toHaveLength(tokens.length * plan.launches.length);
-    for (const [i, { kernel, sizes, parameters }] of made.entries()) {
-      const of = plan.launches[i % plan.launches.length]!;
-      const { entry } = plan.kernels.find(({ name }) => name === of.kernel)!;
-      expect(kernel).toBe(entry);
-      expect(sizes).toEqual([of.grid, of.block, of.dynamicSharedBytes, of.programmatic ? 1 : 0]);
-      expect(parameters).toHaveLength(of.parameterBytes);
-      for (const { value, offset } of of.parameters) {
-        const number = () => parameters.readUInt32LE(offset);
-        const address = (at = 0) => parameters.readBigUInt64LE(offset + 8 * at);
-        if (value.from === 'rank') expect(number()).toBe(rank);
-        if (value.from === 'limit') expect(number()).toBe(10_000_000);
-        if (value.from === 'constant') expect(number()).toBe(value.value);
-        if (value.from === 'tokens')
-          expect(number()).toBe(tokens[Math.floor(i / plan.launches.length)]![rank]);
-        if (value.from === 'window') expect(address(0)).not.toBe(address(1));
-        if (value.from === 'window' || value.from === 'buffer') expect(address(0)).not.toBe(0n);
-      }
-    }
-  }
 }
 
 /** Every launch names the windows of the other rank, through that rank's own memory. */
@@ -133,7 +85,7 @@ describe('an engine in C++, a process a rank', needing('cc', 'c++'), () => {
 
   beforeAll(async () => {
     plan = await write('heddle', 'one-sided', shape);
-    buildStub();
+    buildStub(folder);
     cc('-c', inFolder('heddle.c'), '-o', inFolder('heddle.o'));
     const stub = ['-I', folder, '-I', join(root, 'test/tools/export/cuda')];
     const program = [join(root, 'examples/export/engine.cpp'), inFolder('heddle.o')];
@@ -158,7 +110,7 @@ describe('an engine in C++, a process a rank', needing('cc', 'c++'), () => {
     const ended = run('engine', [folder, '2'], env);
     expect(ended.said).toBe('2 rounds on 2 GPUs\n');
     expect(ended.status).toBe(0);
-    requireRounds(plan, ended, tokens);
+    requireRounds(plan, ended.launches, tokens);
     // Those of attempts that failed were named by nobody.
     expect(ended.marks.filter((marks) => marks > 0)).toEqual(
       Array.from({ length: 2 * plan.windows.length }, () => 2 * namesOf(plan)),
@@ -176,7 +128,7 @@ describe('an engine in C++, a process a rank', needing('cc', 'c++'), () => {
     const { status, loaded, launches } = run('engine', [folder, '2'], { STUB_CAPABILITY: capability });
     expect(status).toBe(0);
     expect(loaded).toEqual([image]);
-    for (const { sizes } of launches.flat()) expect(sizes[3]).toBe(programmatic);
+    for (const { sizes } of launches) expect(sizes[3]).toBe(programmatic);
   });
 
   test.each([
@@ -211,7 +163,7 @@ describe('an engine in C++, a process a rank', needing('cc', 'c++'), () => {
     const lines = said.trim().split('\n');
     expect(lines).toHaveLength(2);
     for (const line of lines) expect(`${line}\n`).toMatch(why);
-    expect(launches.flat()).toHaveLength(0);
+    expect(launches).toHaveLength(0);
     expect(released).toBe(2);
   });
 });
@@ -273,7 +225,7 @@ describe('ranks that do not see each other', needing('cc', 'process ids'), () =>
 
   beforeAll(async () => {
     await write('heddle', 'one-sided', shape);
-    buildStub();
+    buildStub(folder);
     writeFileSync(inFolder('apart.c'), program);
     writeFileSync(inFolder('boot-id'), 'of another host\n');
     cc(inFolder('apart.c'), '-ldl', '-lpthread', '-o', inFolder('apart'));
@@ -307,7 +259,7 @@ describe('ranks that do not see each other', needing('cc', 'process ids'), () =>
 
 test('an engine in Rust, a thread a rank', needing('cc', 'rustc'), async () => {
   const plan = await write('heddle', 'one-sided', shape);
-  buildStub();
+  buildStub(folder);
   cc('-c', inFolder('heddle.c'), '-o', inFolder('heddle.o'));
   const link = ['-C', `link-arg=${inFolder('heddle.o')}`, '-L', folder, '-l', 'cuda', '-o', inFolder('rust')];
   execFileSync('rustc', ['-D', 'warnings', ...link, join(root, 'examples/export/engine.rs')]);
@@ -315,7 +267,7 @@ test('an engine in Rust, a thread a rank', needing('cc', 'rustc'), async () => {
   expect(ended.said).toBe('3 rounds on 2 GPUs\n');
   expect(ended.status).toBe(0);
   const tokens = [shape.tokens, shape.tokens];
-  requireRounds(plan, ended, [tokens, tokens, tokens]);
+  requireRounds(plan, ended.launches, [tokens, tokens, tokens]);
   expect(ended.marks.filter((marks) => marks > 0)).toEqual([3 * namesOf(plan), 3 * namesOf(plan)]);
   // Windows of one process travel by descriptors alone.
   const refused = run('rust', [], { HEDDLE_WINDOWS: 'ipc' });
@@ -391,7 +343,7 @@ describe('a program in C, a rank of one', needing('cc'), () => {
       ...small,
       ...{ hidden: 16, counts: 'yes', masks: 'yes' },
     });
-    buildStub();
+    buildStub(folder);
     writeFileSync(inFolder('alone.c'), program);
     const sources = ['alone.c', 'decode.c', 'prefill.c'].map(inFolder);
     const behind = (of: LaunchPlan, { offset }: { readonly offset: number }) =>

@@ -317,7 +317,7 @@ test('rows that a plan sorts for the host come back as those of ExpertsPlan', as
 });
 
 describe('heddle export', () => {
-  test('writes the plan, a host and the sources', async () => {
+  test('writes the plan, a host and the sources, of this version of Heddle', async () => {
     const { code, said } = await write('plain', 'one-sided', '--shape', smallText, '--arch', 'none');
     expect(code).toBe(0);
     expect(JSON.parse(said).written).toHaveLength(5);
@@ -329,7 +329,12 @@ describe('heddle export', () => {
       'plan.json',
     ]);
     const plan = JSON.parse(readFileSync(join(folder, 'plain/plan.json'), 'utf8')) as LaunchPlan;
-    for (const { kernel, parameters, parameterBytes } of plan.launches) {
+    const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
+    expect(plan.heddle).toBe(version);
+    const header = readFileSync(join(folder, 'plain/heddle.h'), 'utf8');
+    expect(header).toContain(`#define HEDDLE_VERSION "${version}"`);
+    for (const { kernel, parameters, parameterBytes, programmatic } of plan.launches) {
+      expect(programmatic).toBe(true);
       const source = readFileSync(join(folder, `plain/${kernel}.cu`), 'utf8');
       expect(source).toContain(plan.kernels.find(({ name }) => name === kernel)!.entry);
       // One behind the other, up to the last byte.
@@ -339,16 +344,6 @@ describe('heddle export', () => {
         expect(offset).toBeGreaterThanOrEqual(before === undefined ? 0 : before.offset + before.bytes);
       }
     }
-  });
-
-  test('says the version of Heddle, and of each launch whether it is programmatic', async () => {
-    await write('version', 'one-sided', '--shape', smallText, '--arch', 'none');
-    const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
-    const plan = JSON.parse(readFileSync(join(folder, 'version/plan.json'), 'utf8')) as LaunchPlan;
-    expect(plan.heddle).toBe(version);
-    const header = readFileSync(join(folder, 'version/heddle.h'), 'utf8');
-    expect(header).toContain(`#define HEDDLE_VERSION "${version}"`);
-    for (const { programmatic } of plan.launches) expect(programmatic).toBe(true);
   });
 
   test.each([
@@ -469,42 +464,22 @@ describe('heddle export', () => {
   });
 
   test('compiles to cubins and PTX', needing('nvrtc or nvcc'), async () => {
-    const { code } = await write(
-      'images',
-      'one-sided',
-      '--shape',
-      smallText,
-      '--arch',
-      'compute_90,sm_90,sm_90a',
-    );
-    expect(code).toBe(0);
+    const arch = ['--arch', 'compute_90,sm_90,sm_90a'];
+    expect((await write('images', 'one-sided', '--shape', smallText, ...arch)).code).toBe(0);
     const image = (name: string) => readFileSync(join(folder, `images/one_sided_dispatch.${name}`), 'latin1');
     expect(image('sm_90a.cubin').slice(1, 4)).toBe('ELF');
     expect(image('compute_90.ptx')).toMatch(/^\.target sm_90$/m);
   });
 
   test('compiles kernels of one’s own', needing('nvrtc or nvcc'), async () => {
-    const { code } = await write(
-      'own',
-      './examples/export/kernels.ts',
-      '--arch',
-      'sm_90a',
-      '--prefix',
-      'rings',
-    );
-    expect(code).toBe(0);
+    const asked = ['./examples/export/kernels.ts', '--arch', 'sm_90a', '--prefix', 'rings'];
+    expect((await write('own', ...asked)).code).toBe(0);
     expect(readFileSync(join(folder, 'own/ring.sm_90a.cubin'), 'latin1').slice(1, 4)).toBe('ELF');
   });
 
   test('writes nothing where a kernel does not compile', needing('nvrtc or nvcc'), async () => {
-    const { code, said } = await write(
-      'halfway',
-      'one-sided',
-      '--shape',
-      smallText,
-      '--arch',
-      'sm_90a,sm_99',
-    );
+    const asked = ['one-sided', '--shape', smallText, '--arch', 'sm_90a,sm_99'];
+    const { code, said } = await write('halfway', ...asked);
     expect(code).toBe(1);
     expect(JSON.parse(said).error.code).toBe('HEDDLE_COMPILE');
     expect(existsSync(join(folder, 'halfway'))).toBe(false);
