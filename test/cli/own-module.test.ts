@@ -214,17 +214,11 @@ export const idle = configuration('idle', { ranks: 2 }, async () => {});
       'nothing.ptx',
       '.version 8.0\n.target sm_90\n.address_size 64\n.visible .entry nothing() { ret; }\n',
     );
+    const nothing = 'export default () => {};';
     const hasty = await run('check', '--ptx', ptx, '--host', write('hasty.js', host), '--seeds', '2');
     expect(hasty.status).toBe(1);
     expect(hasty.stdout).toMatch(/^Failure: no kernel has run: .*\n {2}seen in hasty\//);
-    const none = await run(
-      'check',
-      '--ptx',
-      ptx,
-      '--host',
-      write('none.js', 'export default () => {};'),
-      '--json',
-    );
+    const none = await run('check', '--ptx', ptx, '--json', '--host', write('none.js', nothing));
     expect(none.status).toBe(2);
     expect(none.stdout).toContain('it must be a list of configurations');
   });

@@ -1,5 +1,5 @@
 /** Where wires lie: found by trying, or as somebody says; and what comes of it. */
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { HeddleError, UnavailableError } from '../../../src/base/errors.js';
 import type { Device } from '../../../src/gpu/index.js';
 import { SimMachine } from '../../../src/gpu/sim/index.js';
@@ -13,15 +13,8 @@ import { freePort } from './circles.js';
 const fabric: FabricOptions = { provider: 'tcp;ofi_rxm', devices: ['lo'] };
 const asked = 'HEDDLE_WIRES, or fabric.wires, says so';
 
-let before: string | undefined;
-beforeEach(() => {
-  before = process.env.HEDDLE_WIRES;
-  delete process.env.HEDDLE_WIRES;
-});
-afterEach(() => {
-  if (before === undefined) delete process.env.HEDDLE_WIRES;
-  else process.env.HEDDLE_WIRES = before;
-});
+beforeEach(() => void vi.stubEnv('HEDDLE_WIRES', undefined));
+afterEach(() => void vi.unstubAllEnvs());
 
 async function found(device: Device, options: FabricOptions = {}) {
   const [wires] = await LocalCircle.run(1, (circle) => findWires(circle, device, { ...fabric, ...options }));
@@ -91,10 +84,10 @@ describe('over libfabric', () => {
   });
 
   it('the environment decides where the program does not', needing('tcp;ofi_rxm'), async () => {
-    process.env.HEDDLE_WIRES = 'gpu';
+    vi.stubEnv('HEDDLE_WIRES', 'gpu');
     expect((await found(simulated())).side).toBe('gpu');
     expect((await found(simulated(), { wires: 'host' })).side).toBe('host');
-    process.env.HEDDLE_WIRES = 'nowhere';
+    vi.stubEnv('HEDDLE_WIRES', 'nowhere');
     await expect(found(simulated())).rejects.toThrow(/HEDDLE_WIRES is "nowhere"; it must be one of/);
   });
 });
