@@ -2,22 +2,16 @@
 import { describe, expect, test } from 'vitest';
 import { compilePtx } from '../../../../src/gpu/sim/ptx/compile.js';
 import { ptx } from '../../../../src/lang/ptx/index.js';
-import { fileOf, run } from './harness.js';
+import { clean, fileOf, run } from './harness.js';
 
 /** The word that an instruction leaves in `%r0`. */
 async function word(body: string): Promise<number> {
-  const { words, findings, error } = await run(fileOf(`${body}\n  st.global.u32 [%out], %r0;`), {
-    mode: 'fast',
-  });
-  expect(error).toBeNull();
-  expect(findings).toEqual([]);
-  return words[0]!;
+  return (await clean(fileOf(`${body}\n  st.global.u32 [%out], %r0;`), { mode: 'fast' })).words[0]!;
 }
 
 /** The 64 bits that it leaves in `%rd0`. */
 async function long(body: string): Promise<bigint> {
-  const { words, error } = await run(fileOf(`${body}\n  st.global.u64 [%out], %rd0;`), { mode: 'fast' });
-  expect(error).toBeNull();
+  const { words } = await clean(fileOf(`${body}\n  st.global.u64 [%out], %rd0;`), { mode: 'fast' });
   return (BigInt(words[1]!) << 32n) | BigInt(words[0]!);
 }
 

@@ -1,5 +1,7 @@
+import { expect } from 'vitest';
 import {
   type Finding,
+  formatFinding,
   type MachineOptions,
   type PtxExtent,
   SimMachine,
@@ -87,4 +89,11 @@ export async function run(text: Parameters<typeof ptx>[0], shape: Shape = {}): P
     findings: machine.findings,
     error,
   };
+}
+
+/** What it wrote, of a run that nothing is wrong with. */
+export async function clean(...given: Parameters<typeof run>): Promise<Ran> {
+  const ran = await run(...given);
+  expect([ran.error, ran.findings.map(formatFinding)]).toEqual([null, []]);
+  return ran;
 }

@@ -1,9 +1,10 @@
 /** Kernels in PTX on the simulated machine: how control flows, what lanes do together, and what a race looks like. */
 import { describe, expect, test } from 'vitest';
-import { formatFinding, type KernelModule, SimMachine } from '../../../../src/gpu/sim/index.js';
+import { formatFinding, type KernelModule } from '../../../../src/gpu/sim/index.js';
 import { ptx } from '../../../../src/lang/ptx/index.js';
 import { mutantsOf, mutate } from '../../../../src/verify/check/index.js';
-import { fileOf, run } from './harness.js';
+import { launch, machineOf } from '../harness.js';
+import { clean, fileOf, run } from './harness.js';
 
 /** Stores `%r0` at the thread's place. */
 const storeOfThread = `
@@ -97,8 +98,7 @@ AGAIN: add.u32 %r2, %r2, 10; sub.u32 %r0, %r0, 1; setp.ne.u32 %p1, %r0, 0; @%p1 
   mul.wide.u32 %rd1, %r1, 12; add.s64 %rd1, %rd1, %out;
   st.global.u32 [%rd1], %r3; st.global.u32 [%rd1+4], %r4; st.global.u32 [%rd1+8], %r5;`;
     for (const mode of ['fast', 'checked'] as const) {
-      const { words, findings } = await run(fileOf(body, { declarations: sum }), { mode, block: 3 });
-      expect(findings).toEqual([]);
+      const { words } = await clean(fileOf(body, { declarations: sum }), { mode, block: 3 });
       expect([...words.slice(0, 9)]).toEqual([154, 20010, 9, 30, 20010, 34, 50, 20010, 9]);
     }
   });
@@ -151,8 +151,7 @@ AGAIN: add.u32 %r2, %r2, 10; sub.u32 %r0, %r0, 1; setp.ne.u32 %p1, %r0, 0; @%p1 
 
     test('its variables are found, and each file keeps its own', async () => {
       for (const mode of ['fast', 'checked'] as const) {
-        const { words, findings } = await run(files(), { mode });
-        expect(findings.map(formatFinding)).toEqual([]);
+        const { words } = await clean(files(), { mode });
         expect([...words.slice(0, 2)]).toEqual([115, 23]);
       }
     });
@@ -199,8 +198,7 @@ WAIT:
   st.global.u32 [%rd1+64], %r11;`;
 
   test.each(['fast', 'checked'] as const)('has a barrier of all its blocks (%s)', async (mode) => {
-    const { words, findings, error } = await run(fileOf(body), { mode, grid: 3, cooperative: true });
-    expect([error, findings]).toEqual([null, []]);
+    const { words } = await clean(fileOf(body), { mode, grid: 3, cooperative: true });
     expect([...words.subarray(16, 19)]).toEqual([1, 2, 0]);
   });
 
@@ -223,8 +221,7 @@ test('a grid and a block along x, y and z', async () => {
     [2, 3],
     [4, 3, 2],
   ];
-  const { words, findings } = await run(fileOf(body), { grid, block, bytes: 4 * 144 });
-  expect(findings).toEqual([]);
+  const { words } = await clean(fileOf(body), { grid, block, bytes: 4 * 144 });
   expect([...words]).toEqual(
     Array.from(
       { length: 144 },
@@ -248,8 +245,7 @@ describe('memory', () => {
   ld.global.u64 %rd5, [where]; ld.const.u32 %r4, [%rd5+8];
   add.u32 %r0, %r2, %r3; add.u32 %r0, %r0, %r4;
   st.global.u32 [%out], %r0;`;
-    const { words, findings } = await run(fileOf(body, { declarations }));
-    expect(findings).toEqual([]);
+    const { words } = await clean(fileOf(body, { declarations }));
     expect(words[0]).toBe(33);
   });
 
@@ -262,8 +258,7 @@ describe('memory', () => {
     ['b32 a[][2] = {{1, 2}, {3, 4}, {5}}', 20, 0],
   ])('%s: byte %i', async (declared, at, expected) => {
     const body = `ld.global.u32 %r0, [a+${at}]; st.global.u32 [%out], %r0;`;
-    const { words, findings } = await run(fileOf(body, { declarations: `.global .${declared};` }));
-    expect(findings).toEqual([]);
+    const { words } = await clean(fileOf(body, { declarations: `.global .${declared};` }));
     expect(words[0]).toBe(expected);
   });
 
@@ -275,29 +270,19 @@ describe('memory', () => {
     expect([words[0], findings, error]).toEqual([7, [], null]);
   });
 
-  test('an address past the end of a buffer, and before its start, hits no other one', async () => {
-    const past = await run(fileOf('st.global.u32 [%out+256], 1;'));
-    expect(past.findings[0]).toMatchObject({
-      kind: 'out-of-bounds',
-      buffer: 'out',
-      location: 'bytes 256 to 259 of 256',
-    });
-    const before = await run(fileOf('add.s64 %rd0, %out, -8; st.global.u32 [%rd0+4], 1;'));
-    expect(before.findings[0]).toMatchObject({
-      kind: 'out-of-bounds',
-      buffer: 'out',
-      location: 'bytes -4 to -1 of 256',
-    });
-    const nowhere = await run(fileOf('mov.u64 %rd0, 16; ld.global.u32 %r0, [%rd0];'));
-    expect(nowhere.findings[0]).toMatchObject({
-      kind: 'out-of-bounds',
-      buffer: 'address 0x10, where no memory is',
-    });
-    const fast = await run(
-      fileOf('mov.u64 %rd0, 16; ld.global.u32 %r0, [%rd0]; st.global.u32 [%out], %r0;'),
-      { mode: 'fast' },
-    );
-    expect(String(fast.error)).toContain('no memory is at address 0x10');
+  const nowhere = 'mov.u64 %rd0, 16; ld.global.u32 %r0, [%rd0];';
+  test.each([
+    ['past the end of a buffer', 'st.global.u32 [%out+256], 1;', 'out', 'bytes 256 to 259 of 256'],
+    ['before its start', 'st.global.u32 [%out+-4], 1;', 'out', 'bytes -4 to -1 of 256'],
+    ['of nothing', nowhere, 'address 0x10, where no memory is', expect.anything()],
+  ])('an address %s hits no other one', async (_, body, buffer, location) => {
+    const { findings } = await run(fileOf(body));
+    expect(findings[0]).toMatchObject({ kind: 'out-of-bounds', buffer, location });
+  });
+
+  test('an address of nothing is an error where nobody checks', async () => {
+    const { error } = await run(fileOf(`${nowhere} st.global.u32 [%out], %r0;`), { mode: 'fast' });
+    expect(String(error)).toContain('no memory is at address 0x10');
   });
 
   test('updates give what was there before', async () => {
@@ -310,8 +295,7 @@ describe('memory', () => {
   mov.u64 %rd1, 1; atom.global.exch.b64 %rd2, [%out+16], %rd1; atom.global.add.u64 %rd2, [%out+16], -2;
   st.global.u64 [%out+24], %rd2;
   mov.u16 %h0, 7; st.global.u16 [%out+32], %h0; ld.global.s8 %r1, [%out+32]; st.global.u32 [%out+36], %r1;`;
-    const { words, findings } = await run(fileOf(body));
-    expect(findings).toEqual([]);
+    const { words } = await clean(fileOf(body));
     expect([...words.slice(0, 10)]).toEqual([0, 5, 8, 1, 0xffffffff, 0xffffffff, 1, 0, 7, 7]);
   });
 
@@ -326,12 +310,9 @@ describe('memory', () => {
   });
 
   test('structs by value are bytes', async () => {
-    const text = fileOf(
-      'mov.b64 %rd1, pair; add.s64 %rd1, %rd1, 4; ld.param.u32 %r0, [%rd1]; ld.param.u32 %r1, [pair]; sub.u32 %r0, %r0, %r1; st.global.u32 [%out], %r0;',
-      {
-        params: '.param .align 4 .b8 pair[8]',
-      },
-    );
+    const body = `mov.b64 %rd1, pair; add.s64 %rd1, %rd1, 4; ld.param.u32 %r0, [%rd1]; ld.param.u32 %r1, [pair];
+  sub.u32 %r0, %r0, %r1; st.global.u32 [%out], %r0;`;
+    const text = fileOf(body, { params: '.param .align 4 .b8 pair[8]' });
     const pair = new Uint8Array(new Uint32Array([3, 10]).buffer);
     expect((await run(text, { set: { pair } })).words[0]).toBe(7);
   });
@@ -366,10 +347,9 @@ describe('lanes', () => {
       (lane: number) => (lane === 31 ? 0 : 1),
     ],
   ])('%s', async (body, of) => {
-    const { words, findings } = await run(fileOf(`mov.u32 %r1, %tid.x; ${body}${storeOfThread}`), {
+    const { words } = await clean(fileOf(`mov.u32 %r1, %tid.x; ${body}${storeOfThread}`), {
       block: 32,
     });
-    expect(findings).toEqual([]);
     expect([...words.slice(0, 32)]).toEqual(Array.from({ length: 32 }, (_, lane) => of(lane) >>> 0));
   });
 
@@ -383,8 +363,7 @@ OTHERS:
 DONE:${storeOfThread}`;
 
   test('halves of a warp meet by their masks, each at an instruction of its own', async () => {
-    const { words, findings } = await run(fileOf(inHalves('0xffff')), { block: 32 });
-    expect(findings).toEqual([]);
+    const { words } = await clean(fileOf(inHalves('0xffff')), { block: 32 });
     expect([words[0], words[31]]).toEqual([120, 376]);
   });
 
@@ -403,8 +382,7 @@ DONE:${storeOfThread}`;
 
   test('those that have ended are not awaited', async () => {
     const body = `mov.u32 %r1, %tid.x; setp.gt.u32 %p0, %r1, 3; @%p0 ret; redux.sync.add.s32 %r0, 1, -1;${storeOfThread}`;
-    const { words, findings } = await run(fileOf(body), { block: 32 });
-    expect(findings).toEqual([]);
+    const { words } = await clean(fileOf(body), { block: 32 });
     expect(words[3]).toBe(4);
   });
 });
@@ -446,8 +424,7 @@ describe('races', () => {
       messagePassing({ ...relaxed, before: 'fence.release.gpu;', after: 'fence.acquire.gpu;' }),
     ]) {
       for (let seed = 0; seed < 20; seed++) {
-        const { words, findings } = await run(text, { grid: 2, seed: `${seed}` });
-        expect(findings).toEqual([]);
+        const { words } = await clean(text, { grid: 2, seed: `${seed}` });
         expect(words[2]).toBe(42);
       }
     }
@@ -495,23 +472,15 @@ READER:
   });
 
   test('with what a host copies has a hint in the language of the kernel', async () => {
-    const machine = SimMachine.create({ ranks: 2, mode: 'checked', seed: '0' });
-    const window = machine.device(1).allocateWindow(8, 'window');
+    const { machine, ranks } = machineOf({ ranks: 2, mode: 'checked', seed: '0' });
+    const window = ranks[1]!.device.allocateWindow(8, 'window');
     const body = `ld.param.u32 %r1, [who]; setp.eq.u32 %p1, %r1, 1; @%p1 bra WAIT;
 st.global.u32 [%out], 5; st.relaxed.sys.global.u32 [%out+4], 1; ret;
 WAIT: ld.acquire.sys.global.u32 %r2, [%out+4]; setp.eq.u32 %p2, %r2, 0; @%p2 bra WAIT;`;
     const text = fileOf(body, { params: '.param .u32 who' });
-    const streams = [0, 1].map((rank) => machine.device(rank).createStream());
-    for (const [rank, stream] of streams.entries()) {
-      const program = await machine
-        .device(rank)
-        .load(ptx(text, 'k.ptx').kernel('k', { params: ['out', 'who'] }));
-      const launcher = program.launcher({ grid: 1, block: 1, rank });
-      launcher.set('out', window.address);
-      launcher.set('who', rank);
-      launcher.launch(stream);
-    }
-    await streams[1]!.copyOut(window.address, 4);
+    const kernel = ptx(text, 'k.ptx').kernel('k', { params: ['out', 'who'] });
+    for (const on of ranks) await launch(on, kernel, { block: 1 }, { out: window, who: on.rank });
+    await ranks[1]!.stream.copyOut(window.address, 4);
     const hints = machine.findings.map((one) => (one.kind === 'race' ? one.hint : ''));
     expect(hints).toEqual([expect.stringContaining('make it a release, or put fence.acq_rel.sys before it')]);
   });
@@ -534,7 +503,7 @@ WAIT: ld.acquire.sys.global.u32 %r2, [%out+4]; setp.eq.u32 %p2, %r2, 0; @%p2 bra
     });
 
     test('does not race with what stands before and behind its launch', async () => {
-      expect((await run(fileOf(`${load} ld.global.u32 %r2, [%out];`), { fills: 2 })).findings).toEqual([]);
+      await clean(fileOf(`${load} ld.global.u32 %r2, [%out];`), { fills: 2 });
     });
   });
 
@@ -568,8 +537,7 @@ END:`,
     ])('%s', async (_, before) => {
       for (let seed = 0; seed < 8; seed++) {
         const text = betweenLanes(`${before} bar.warp.sync -1;`);
-        const { findings } = await run(text, { block: 32, seed: `${seed}` });
-        expect(findings.map(formatFinding)).toEqual([]);
+        await clean(text, { block: 32, seed: `${seed}` });
       }
     });
   });
@@ -587,37 +555,25 @@ END:`,
     expect(await survives(kernel, kernel)).toBe(true);
   });
 
-  test('bytes that are expected have mutants, whether or not a thread arrives with them', () => {
-    const expected = 'mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 64;';
-    const arrived = 'mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 64;';
-    for (const body of [expected, arrived])
-      expect(mutantsOf(ptx(fileOf(body)).kernel('k')).map(({ description }) => description)).toEqual([
-        'mbarrier removed',
-        '64 → 80',
-        '64 → 48',
-      ]);
-  });
-
+  const bytes = ['64 → 80', '64 → 48'];
   test.each([
-    ['a thread that arrives for the last time', 'mbarrier.arrive_drop.shared::cta.b64 _, [%r1];'],
-    ['copies that arrive', 'cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r1];'],
-  ])('%s: a mutant does not', (_, body) => {
+    ['bytes that are expected', 'mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 64;', bytes],
+    ['and that a thread arrives with', 'mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 64;', bytes],
+    ['a thread that arrives for the last time', 'mbarrier.arrive_drop.shared::cta.b64 _, [%r1];', []],
+    ['copies that arrive', 'cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r1];', []],
+  ])('mutants of %s', (_, body, others) => {
     const mutants = mutantsOf(ptx(fileOf(body)).kernel('k'));
-    expect(mutants.map(({ description }) => description)).toEqual([`${body.split('.')[0]} removed`]);
+    expect(mutants.map((one) => one.description)).toEqual([`${body.split('.')[0]} removed`, ...others]);
   });
 
   async function survives(
     kernel: ReturnType<ReturnType<typeof ptx>['kernel']>,
     instead: KernelModule,
   ): Promise<boolean> {
-    const machine = SimMachine.create({ ranks: 1, mode: 'checked', substitute: () => instead });
-    const device = machine.device(0);
-    const out = device.allocateWindow(64, 'out');
-    const launcher = (await device.load(kernel)).launcher({ grid: 2, block: 1, rank: 0 });
-    const stream = device.createStream();
-    launcher.set('out', out.address);
-    launcher.launch(stream);
-    await stream.synchronize();
+    const { machine, rank } = machineOf({ ranks: 1, mode: 'checked', substitute: () => instead });
+    const out = rank.device.allocateWindow(64, 'out');
+    await launch(rank, kernel, { grid: 2, block: 1 }, { out });
+    await rank.stream.synchronize();
     return machine.findings.length === 0;
   }
 
@@ -654,8 +610,8 @@ describe('refusals name the line, and what is not known', () => {
   });
 
   test('what was printed stands beside the trap that follows', async () => {
-    const declarations =
-      '.global .align 1 .b8 text[24] = {119, 97, 105, 116, 101, 100, 32, 37, 100, 32, 37, 108, 108, 117, 0};';
+    const text = [...Buffer.from('waited %d %llu\0')];
+    const declarations = `.global .align 1 .b8 text[24] = {${text}};`;
     const body = `
   .local .align 8 .b8 stack[16];
   mov.u64 %rd1, stack; st.local.u32 [%rd1], -3; st.local.u64 [%rd1+8], 5000000000; cvta.local.u64 %rd2, %rd1;
@@ -713,8 +669,7 @@ test('barrier 0 is of as many threads as come to it say', async () => {
 MEET: bar.sync %r3, %r4; ld.shared.u32 %r0, [word]; bra DONE;
 SECOND: bar.sync 1, 32; mov.u32 %r0, 1;
 DONE: bar.sync 0, 64;${storeOfThread}`;
-  const { words, findings } = await run(fileOf(body), { block: 64 });
-  expect(findings.map(formatFinding)).toEqual([]);
+  const { words } = await clean(fileOf(body), { block: 64 });
   expect([words[31], words[32]]).toEqual([7, 1]);
 });
 
@@ -731,8 +686,7 @@ DONE: ${storeOfThread}`;
 
   test('order what the one did before what the others do', async () => {
     for (let seed = 0; seed < 8; seed++) {
-      const { words, findings } = await run(fileOf(body), { block: 64, seed: `${seed}` });
-      expect(findings.map(formatFinding)).toEqual([]);
+      const { words } = await clean(fileOf(body), { block: 64, seed: `${seed}` });
       expect([words[0], words[32]]).toEqual([1, 7]);
     }
     expect((await run(fileOf(body), { block: 64, mode: 'fast' })).words[63]).toBe(7);
