@@ -6,19 +6,17 @@ import type { TransportName } from '../../src/moe/families/index.js';
 import {
   type Combining,
   type Dispatched,
-  ExpertParallel,
   emptyTensor,
   type ForwardOptions,
   MoeLayer,
   type MoeLayerOptions,
-  row,
   tensorFrom,
 } from '../../src/moe/index.js';
 import { type MoeModel, profiles } from '../../src/moe/layer/index.js';
 import type { World } from '../../src/net/world/index.js';
-import { makeRoutes } from '../../src/verify/testing/index.js';
 import { makeLayer, placeWeights } from '../moe/whole-layer.js';
 import { gate } from './cuda/kernels.js';
+import { placedRounds } from './rounds.js';
 
 type Calls = Readonly<Record<string, () => unknown>>;
 
@@ -89,28 +87,17 @@ export async function timesOfRounds(
   world: World,
   how: { readonly family: string; readonly transport?: TransportName; readonly split: boolean },
 ): Promise<ReadonlyMap<string, number>> {
-  const { device, rank, ranks } = world;
+  const { device, ranks } = world;
   const [tokens, hidden] = [64, 2048];
-  const ep = await ExpertParallel.create(world, {
-    ...{ experts: 8, topK: 2, maxTokens: tokens, ...how },
-    payloads: { x: row('bf16', hidden) },
-    output: row('bf16', hidden),
-  });
-  const stream = device.createStream();
-  const gate = await Gate.before(stream, world);
-  const { topkIds, topkWeights } = makeRoutes(ep.shape, rank, tokens, 1);
   const rows = new Uint16Array(tokens * hidden);
+  const layer = { experts: 8, topK: 2, maxTokens: tokens, ...how };
+  const { ep, stream, topkIds, topkWeights, inputs, out } = await placedRounds(world, layer, rows);
+  const gate = await Gate.before(stream, world);
   const fromHost = { topkIds, topkWeights, payloads: { x: rows } };
-  const x = tensorFrom(device, stream, rows, 'bf16', [tokens, hidden]);
-  const inputs = {
-    topkIds: tensorFrom(device, stream, topkIds, 'i32', [tokens, 2]),
-    topkWeights: tensorFrom(device, stream, topkWeights, 'f32', [tokens, 2]),
-    payloads: { x },
-  };
-  const out = emptyTensor(device, 'bf16', [tokens, hidden]);
+  const { x } = inputs.payloads;
   const own = emptyTensor(device, 'bf16', [ranks * tokens, hidden]);
   const { output, payloads } = ep.received;
-  const arrived = payloads.x!;
+  const arrived = payloads.x;
   const host = new Uint8Array(output.bytes);
   let sent: Dispatched;
   let combining: Combining;

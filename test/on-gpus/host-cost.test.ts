@@ -1,31 +1,14 @@
 /** What enqueuing costs the host: figures, not judgements. */
 import { test } from 'node:test';
-import { ExpertParallel, emptyTensor, row, tensorFrom } from '../../src/moe/index.js';
 import { World } from '../../src/net/world/index.js';
-import { makeRoutes } from '../../src/verify/testing/index.js';
 import { needs } from './machine.js';
+import { placedRounds } from './rounds.js';
 
 test('what dispatch and combine cost the host', needs(1), async (context) => {
   const [tokens, hidden] = [8, 7168];
   await World.local({ ranks: 1, device: 'cuda' }, async (world) => {
-    const { device } = world;
-    const ep = await ExpertParallel.create(world, {
-      experts: 8,
-      topK: 2,
-      maxTokens: tokens,
-      payloads: { x: row('bf16', hidden) },
-      output: row('bf16', hidden),
-    });
-    const stream = device.createStream();
-    const { topkIds, topkWeights } = makeRoutes(ep.shape, 0, tokens, 1);
-    const inputs = {
-      topkIds: tensorFrom(device, stream, topkIds, 'i32', [tokens, 2]),
-      topkWeights: tensorFrom(device, stream, topkWeights, 'f32', [tokens, 2]),
-      payloads: {
-        x: tensorFrom(device, stream, new Uint16Array(tokens * hidden), 'bf16', [tokens, hidden]),
-      },
-    };
-    const out = emptyTensor(device, 'bf16', [tokens, hidden]);
+    const layer = { experts: 8, topK: 2, maxTokens: tokens };
+    const { ep, stream, inputs, out } = await placedRounds(world, layer, new Uint16Array(tokens * hidden));
     const enqueue = () => {
       ep.dispatch(inputs, stream);
       ep.combine(out, stream);

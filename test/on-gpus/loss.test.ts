@@ -2,11 +2,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { RankLostError } from '../../src/base/errors.js';
-import { ExpertParallel, row, tensorFrom } from '../../src/moe/index.js';
 import { World } from '../../src/net/world/index.js';
-import { makeRoutes } from '../../src/verify/testing/index.js';
 import { casesOnGpus } from './cases.js';
 import { gpus, keepAwake, needs, runRanks } from './machine.js';
+import { placedRounds } from './rounds.js';
 
 const ranks = gpus >= 4 ? 4 : 2;
 const waitMs = 800;
@@ -41,19 +40,13 @@ interface Replaced {
  * comes late; that one hears of the loss first, so its call throws at once and knows no epoch.
  */
 const points: readonly { readonly point: string; readonly operation: RegExp; readonly epoch: RegExp }[] = [
-  { point: 'before dispatch', operation: /^dispatch$/, epoch: /^3$/ },
-  { point: 'before dispatch, pull', operation: /^dispatch$/, epoch: /^3$/ },
-  { point: 'in dispatch', operation: /^dispatch$/, epoch: /^(3|undefined)$/ },
-  { point: 'in dispatch, pull', operation: /^dispatch$/, epoch: /^(3|undefined)$/ },
-  { point: 'before combine', operation: /^combine$/, epoch: /^3$/ },
-  { point: 'before combine, pull', operation: /^combine$/, epoch: /^3$/ },
-  { point: 'in combine', operation: /^combine$/, epoch: /^(3|undefined)$/ },
-  { point: 'in combine, pull', operation: /^combine$/, epoch: /^(3|undefined)$/ },
+  ...['', ', pull', ', nvshmem'].flatMap((way) => [
+    { point: `before dispatch${way}`, operation: /^dispatch$/, epoch: /^3$/ },
+    { point: `in dispatch${way}`, operation: /^dispatch$/, epoch: /^(3|undefined)$/ },
+    { point: `before combine${way}`, operation: /^combine$/, epoch: /^3$/ },
+    { point: `in combine${way}`, operation: /^combine$/, epoch: /^(3|undefined)$/ },
+  ]),
   { point: 'between rounds', operation: /^dispatch$/, epoch: /^undefined$/ },
-  { point: 'before dispatch, nvshmem', operation: /^dispatch$/, epoch: /^3$/ },
-  { point: 'in dispatch, nvshmem', operation: /^dispatch$/, epoch: /^(3|undefined)$/ },
-  { point: 'before combine, nvshmem', operation: /^combine$/, epoch: /^3$/ },
-  { point: 'in combine, nvshmem', operation: /^combine$/, epoch: /^(3|undefined)$/ },
   { point: 'in a graph', operation: /^(dispatch|combine)$/, epoch: /^\d+$/ },
   { point: 'stopped', operation: /^dispatch$/, epoch: /^3$/ },
 ];
@@ -129,21 +122,8 @@ test('a rank of one process throws, and the next world is well', needs(ranks), a
   const letGo = keepAwake();
   const errors: unknown[] = [];
   const world = World.local({ ranks, device: 'cuda', timeoutMs: 15_000 }, async (world) => {
-    const ep = await ExpertParallel.create(world, {
-      experts: 2 * ranks,
-      topK: 2,
-      maxTokens: 2,
-      payloads: { x: row('bf16', 64) },
-      output: row('bf16', 64),
-      waitMs,
-    });
-    const stream = world.device.createStream();
-    const { topkIds, topkWeights } = makeRoutes(ep.shape, world.rank, 2, 1);
-    const inputs = {
-      topkIds: tensorFrom(world.device, stream, topkIds, 'i32', [2, 2]),
-      topkWeights: tensorFrom(world.device, stream, topkWeights, 'f32', [2, 2]),
-      payloads: { x: tensorFrom(world.device, stream, new Uint16Array(128), 'bf16', [2, 64]) },
-    };
+    const layer = { experts: 2 * ranks, topK: 2, maxTokens: 2, waitMs };
+    const { ep, stream, inputs } = await placedRounds(world, layer, new Uint16Array(2 * 64));
     await world.barrier('ready');
     if (world.rank !== 1) ep.dispatch(inputs, stream);
     await world.barrier('enqueued');

@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { CudaDevice, CudaError } from '../../../src/gpu/cuda/index.js';
-import { add, count, spin } from './kernels.js';
+import { add, count, prepared, spin } from './kernels.js';
 
 let device: CudaDevice;
 before(() => {
@@ -18,11 +18,9 @@ test('copies in, adds on the GPU and copies out', async () => {
   const a = Float32Array.from({ length: n }, (_, i) => i % 1000);
   const b = Float32Array.from({ length: n }, (_, i) => (i % 7) * 0.5);
   const stream = device.createStream();
-  const [da, db, out] = ['a', 'b', 'sum'].map((name) => device.allocate(4 * n, name)) as [
-    ReturnType<CudaDevice['allocate']>,
-    ReturnType<CudaDevice['allocate']>,
-    ReturnType<CudaDevice['allocate']>,
-  ];
+  const da = device.allocate(4 * n, 'a');
+  const db = device.allocate(4 * n, 'b');
+  const out = device.allocate(4 * n, 'sum');
   stream.copyIn(da.address, bytesOf(a));
   stream.copyIn(db.address, bytesOf(b));
   stream.fill(out.address, 4 * n, 0xff);
@@ -62,8 +60,7 @@ test('keeps the order of copies that overlap in the host’s time', async () => 
 
 test('takes the bytes of a copy before it returns, also behind a kernel that runs', async () => {
   const stream = device.createStream();
-  const launcher = (await device.load(spin)).launcher({ grid: 1, block: 1, rank: 0 });
-  launcher.set('microseconds', 50_000);
+  const launcher = await prepared(device, spin, { microseconds: 50_000 });
   for (const bytes of [4, 2 ** 16, 2 ** 24, 2 ** 26 + 4]) {
     const memory = device.allocate(bytes, 'a buffer');
     const source = new Uint8Array(bytes).fill(1);
@@ -82,8 +79,7 @@ test('takes the bytes of a copy before it returns, also behind a kernel that run
 
 test('lets the event loop turn while a kernel runs', async () => {
   const stream = device.createStream();
-  const launcher = (await device.load(spin)).launcher({ grid: 1, block: 1, rank: 0 });
-  launcher.set('microseconds', 50_000);
+  const launcher = await prepared(device, spin, { microseconds: 50_000 });
   launcher.launch(stream);
   let turns = 0;
   let done = false;
@@ -101,10 +97,8 @@ test('lets the event loop turn while a kernel runs', async () => {
 test('replays a graph a thousand times, with the bytes and values that it captured', async () => {
   const stream = device.createStream();
   const counter = device.allocate(16, 'counters');
-  const launcher = (await device.load(count)).launcher({ grid: 1, block: 1, rank: 0 });
+  const launcher = await prepared(device, count, { counter: counter.address, step: 3 });
   stream.fill(counter.address, 16, 0);
-  launcher.set('counter', counter.address);
-  launcher.set('step', 3);
   stream.beginCapture();
   await assert.rejects(stream.synchronize(), /while the stream captures/);
   const host = new Uint8Array([1, 2, 3, 4]);
@@ -128,8 +122,7 @@ test('replays a graph a thousand times, with the bytes and values that it captur
 test('measures with events, and waits for them across streams', async () => {
   const [one, two] = [device.createStream(), device.createStream()];
   const [start, end] = [device.createEvent(), device.createEvent()];
-  const launcher = (await device.load(spin)).launcher({ grid: 1, block: 1, rank: 0 });
-  launcher.set('microseconds', 2000);
+  const launcher = await prepared(device, spin, { microseconds: 2000 });
   one.record(start);
   launcher.launch(one);
   one.record(end);
@@ -157,9 +150,7 @@ test('works on the caller’s stream and the caller’s memory', async () => {
 test('shares mapped host memory with a running kernel', async () => {
   const stream = device.createStream();
   const mapped = device.allocateMapped(4096, 'failure records');
-  const launcher = (await device.load(count)).launcher({ grid: 1, block: 1, rank: 0 });
-  launcher.set('counter', mapped.address);
-  launcher.set('step', 42);
+  const launcher = await prepared(device, count, { counter: mapped.address, step: 42 });
   mapped.host.store(0, 100);
   launcher.launch(stream);
   await stream.synchronize();
@@ -171,14 +162,8 @@ test('a programmatic launch gives the same result', async () => {
   const stream = device.createStream();
   const counter = device.allocate(4, 'counter');
   stream.fill(counter.address, 4, 0);
-  const launcher = (await device.load(count)).launcher({
-    grid: 1,
-    block: 1,
-    rank: 0,
-    programmatic: true,
-  });
-  launcher.set('counter', counter.address);
-  launcher.set('step', 1);
+  const values = { counter: counter.address, step: 1 };
+  const launcher = await prepared(device, count, values, { programmatic: true });
   launcher.launch(stream);
   await stream.synchronize();
   launcher.launch(stream);
@@ -188,18 +173,11 @@ test('a programmatic launch gives the same result', async () => {
 });
 
 test('says what was asked for when memory runs out', () => {
-  assert.throws(
-    () => device.allocate(2 ** 44, 'receive buffer'),
-    (error: unknown) => {
-      assert.ok(error instanceof CudaError);
-      assert.equal(error.resultName, 'CUDA_ERROR_OUT_OF_MEMORY');
-      assert.match(
-        error.message,
-        /16384.0 GiB \(17592186044416 bytes\) for the receive buffer on GPU 0, of which .* free/,
-      );
-      return true;
-    },
-  );
+  assert.throws(() => device.allocate(2 ** 44, 'receive buffer'), {
+    constructor: CudaError,
+    resultName: 'CUDA_ERROR_OUT_OF_MEMORY',
+    message: /16384.0 GiB \(17592186044416 bytes\) for the receive buffer on GPU 0, of which .* free/,
+  });
   assert.throws(() => device.allocateWindow(2 ** 40, 'huge window'), /cuMemCreate failed.*huge window/);
 });
 
@@ -233,8 +211,7 @@ test('disposes of everything, and refuses afterwards', async () => {
 test('what a launch costs the host (a figure, not a judgement)', async (context) => {
   const stream = device.createStream();
   const counter = device.allocate(4, 'counter');
-  const launcher = (await device.load(count)).launcher({ grid: 1, block: 32, rank: 0 });
-  launcher.set('counter', counter.address);
+  const launcher = await prepared(device, count, { counter: counter.address }, { block: 32 });
   const rounds: number[] = [];
   for (let round = 0; round < 30; round++) {
     // Few enough that the queue never fills, which would measure the GPU.

@@ -1,5 +1,18 @@
 /** Kernels for the tests of the device alone. */
-import { field, kernel, layout, peers, pointer } from '../../../src/lang/index.js';
+import type { Device, LaunchShape } from '../../../src/gpu/index.js';
+import { field, type Kernel, kernel, layout, peers, pointer } from '../../../src/lang/index.js';
+
+/** A launch of a kernel with these values, by one block and one thread unless it says more. */
+export async function prepared(
+  device: Device,
+  module: ReturnType<Kernel['ir']>,
+  values: Readonly<Record<string, number | bigint>>,
+  shape: Partial<LaunchShape> = {},
+) {
+  const launcher = (await device.load(module)).launcher({ grid: 1, block: 1, rank: 0, ...shape });
+  for (const [name, value] of Object.entries(values)) launcher.set(name, value);
+  return launcher;
+}
 
 /** out[i] = a[i] + b[i] */
 export const add = kernel(

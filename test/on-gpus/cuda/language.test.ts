@@ -3,6 +3,7 @@ import { after, before, test } from 'node:test';
 import { CudaDevice, countGpus } from '../../../src/gpu/cuda/index.js';
 import type { Device } from '../../../src/gpu/index.js';
 import { Random, SimMachine } from '../../../src/gpu/sim/index.js';
+import { prepared } from './kernels.js';
 import { everything, exchangeKernel, neighbours } from './language-kernels.js';
 
 let devices: CudaDevice[];
@@ -17,15 +18,10 @@ test('every kind of parameter arrives', async () => {
   const device = devices[0]!;
   const stream = device.createStream();
   const memory = device.allocate(32, 'results');
-  const launcher = (await device.load(everything.ir())).launcher({ grid: 1, block: 32, rank: 6 });
-  launcher.set('on', 1);
-  launcher.set('small', -5);
-  launcher.set('out_0', memory.address);
-  launcher.set('out_1', memory.address + 16);
-  launcher.set('big', 0x1234_5678_9abc_def0n);
-  launcher.set('real', 2.5);
-  launcher.set('off', 0);
-  launcher.set('count', 4_000_000_000);
+  const out = { out_0: memory.address, out_1: memory.address + 16 };
+  const rest = { big: 0x1234_5678_9abc_def0n, real: 2.5, off: 0, count: 4_000_000_000 };
+  const values = { on: 1, small: -5, ...out, ...rest };
+  const launcher = await prepared(device, everything.ir(), values, { block: 32, rank: 6 });
   launcher.launch(stream);
   const words = [...new Uint32Array((await stream.copyOut(memory.address, 32)).buffer)];
   assert.deepEqual(words, [1, 2 ** 32 - 5, 0x1234_5678, 0x9abc_def0, 10, 0, 4_000_000_000, 6]);
@@ -41,9 +37,8 @@ test('pairs of bf16 from shared memory of another block have the bits of the sim
     const input = device.allocate(words.byteLength, 'words');
     const out = device.allocate(64 * 160 * 4, 'out');
     stream.copyIn(input.address, new Uint8Array(words.buffer));
-    const launcher = (await device.load(neighbours.ir())).launcher({ grid: 2, block: 32, rank: 0 });
-    launcher.set('words', input.address);
-    launcher.set('out', out.address);
+    const values = { words: input.address, out: out.address };
+    const launcher = await prepared(device, neighbours.ir(), values, { grid: 2, block: 32 });
     launcher.launch(stream);
     const halves = new Uint16Array((await stream.copyOut(out.address, out.bytes)).slice().buffer);
     // A GPU makes one NaN of all.

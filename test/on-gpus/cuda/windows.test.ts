@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
-import { after, before, test } from 'node:test';
+import { after, afterEach, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { CudaDevice, countGpus } from '../../../src/gpu/cuda/index.js';
-import { scatter } from './kernels.js';
+import { prepared, scatter } from './kernels.js';
 
 const gpus = countGpus();
 const needsTwo = { skip: gpus < 2 ? 'needs two GPUs' : false };
@@ -17,6 +17,17 @@ before(() => {
 after(async () => {
   for (const device of devices) await device.dispose();
 });
+/** Owners of windows; they end with the test. */
+const owners: ChildProcess[] = [];
+afterEach(() => {
+  for (const child of owners.splice(0)) child.kill('SIGKILL');
+});
+
+async function scattering(device: CudaDevice, rank: number, bases: readonly number[], value: number) {
+  const launcher = await prepared(device, scatter, { ranks: bases.length, value }, { block: 32, rank });
+  launcher.setWindow('windows', { rank, bases, bytes: 4096 });
+  return launcher;
+}
 
 test('a window starts as zeros and its handle is small', async () => {
   const device = devices[0]!;
@@ -33,11 +44,8 @@ test('all GPUs of one process write into each other’s windows', needsTwo, asyn
   const streams = devices.map((device) => device.createStream());
   for (const [rank, device] of devices.entries()) {
     const opened = await Promise.all(windows.map(({ handle }) => device.openWindow(handle)));
-    const launcher = (await device.load(scatter)).launcher({ grid: 1, block: 32, rank });
-    launcher.setWindow('windows', { rank, bases: opened.map(({ address }) => address), bytes: 4096 });
-    launcher.set('ranks', devices.length);
-    launcher.set('value', 1000);
-    launcher.launch(streams[rank]!);
+    const bases = opened.map(({ address }) => address);
+    (await scattering(device, rank, bases, 1000)).launch(streams[rank]!);
   }
   for (const stream of streams) await stream.synchronize();
   const expected = devices.map((_, rank) => 1000 + rank);
@@ -64,6 +72,7 @@ test('a handle outlives its window only as an error', needsTwo, async () => {
 async function owner(ordinal: number, env: Record<string, string>): Promise<[ChildProcess, Uint8Array]> {
   const script = fileURLToPath(new URL('./window-owner.js', import.meta.url));
   const child = fork(script, [String(ordinal)], { env: { ...process.env, ...env }, timeout: 60_000 });
+  owners.push(child);
   const [{ handle }] = await Promise.race([
     once(child, 'message'),
     once(child, 'exit').then(() => assert.fail('the owner ended')),
@@ -81,32 +90,25 @@ async function writeAcross(ordinal: number, env: Record<string, string>): Promis
   const device = devices[0]!;
   const stream = device.createStream();
   const [child, handle] = await owner(ordinal, env);
-  try {
-    const opened = await device.openWindow(handle);
-    const launcher = (await device.load(scatter)).launcher({ grid: 1, block: 32, rank: 5 });
-    launcher.setWindow('windows', { rank: 5, bases: [opened.address], bytes: 1 << 20 });
-    launcher.set('ranks', 1);
-    launcher.set('value', 70);
-    launcher.launch(stream);
-    await stream.synchronize();
-    assert.equal((await ask(child, 'read')).words[5], 75);
+  const opened = await device.openWindow(handle);
+  const launcher = await scattering(device, 5, [opened.address], 70);
+  launcher.launch(stream);
+  await stream.synchronize();
+  assert.equal((await ask(child, 'read')).words[5], 75);
 
-    // Its owner dies; what is mapped here stays usable, at least where descriptors share it.
-    child.kill('SIGKILL');
-    await once(child, 'exit');
-    if (env.HEDDLE_WINDOWS === undefined) {
-      launcher.set('value', 80);
-      launcher.launch(stream);
-      const words = new Uint32Array((await stream.copyOut(opened.address, 32)).buffer);
-      assert.equal(words[5], 85);
-    }
-    opened.close();
-    opened.close();
-    if (env.HEDDLE_WINDOWS !== 'fabric') {
-      await assert.rejects(device.openWindow(handle), /stale: .*that process has ended/);
-    }
-  } finally {
-    child.kill('SIGKILL');
+  // Its owner dies; what is mapped here stays usable, at least where descriptors share it.
+  child.kill('SIGKILL');
+  await once(child, 'exit');
+  if (env.HEDDLE_WINDOWS === undefined) {
+    launcher.set('value', 80);
+    launcher.launch(stream);
+    const words = new Uint32Array((await stream.copyOut(opened.address, 32)).buffer);
+    assert.equal(words[5], 85);
+  }
+  opened.close();
+  opened.close();
+  if (env.HEDDLE_WINDOWS !== 'fabric') {
+    await assert.rejects(device.openWindow(handle), /stale: .*that process has ended/);
   }
 }
 
@@ -140,51 +142,40 @@ async function takeItsPlace(env: Record<string, string>): Promise<void> {
   const stream = device.createStream();
   const [first, handle] = await owner(0, env);
   const [second, other] = await owner(0, env);
-  try {
-    const opened = await device.openWindow(handle);
-    const launcher = (await device.load(scatter)).launcher({ grid: 1, block: 32, rank: 5 });
-    launcher.setWindow('windows', { rank: 5, bases: [opened.address], bytes: 1 << 20 });
-    launcher.set('ranks', 1);
-    launcher.set('value', 70);
-    stream.beginCapture();
-    launcher.launch(stream);
-    const graph = stream.endCapture();
-    graph.launch(stream);
-    await stream.synchronize();
-    assert.equal((await ask(first, 'read')).words[5], 75);
-    first.kill('SIGKILL');
-    await once(first, 'exit');
-    await opened.map(other);
-    const words = async () => new Uint32Array((await stream.copyOut(opened.address, 32)).buffer);
-    assert.equal((await words())[5], 0);
-    graph.launch(stream);
-    assert.equal((await words())[5], 75);
-    assert.equal((await ask(second, 'read')).words[5], 75);
+  const opened = await device.openWindow(handle);
+  const launcher = await scattering(device, 5, [opened.address], 70);
+  stream.beginCapture();
+  launcher.launch(stream);
+  const graph = stream.endCapture();
+  graph.launch(stream);
+  await stream.synchronize();
+  assert.equal((await ask(first, 'read')).words[5], 75);
+  first.kill('SIGKILL');
+  await once(first, 'exit');
+  await opened.map(other);
+  const words = async () => new Uint32Array((await stream.copyOut(opened.address, 32)).buffer);
+  assert.equal((await words())[5], 0);
+  graph.launch(stream);
+  assert.equal((await words())[5], 75);
+  assert.equal((await ask(second, 'read')).words[5], 75);
 
-    // Addresses that nothing was mapped at before.
-    const place = device.reserveWindow(1 << 20, 'test window');
-    await place.map(other);
-    assert.equal(new Uint32Array((await stream.copyOut(place.address, 32)).buffer)[5], 75);
-    const larger = device.reserveWindow(1 << 24, 'larger window');
-    await assert.rejects(larger.map(other), { code: 'HEDDLE_OTHER_WINDOW' });
-    for (const one of [opened, place, larger]) one.close();
-  } finally {
-    for (const child of [first, second]) child.kill('SIGKILL');
-  }
+  // Addresses that nothing was mapped at before.
+  const place = device.reserveWindow(1 << 20, 'test window');
+  await place.map(other);
+  assert.equal(new Uint32Array((await stream.copyOut(place.address, 32)).buffer)[5], 75);
+  const larger = device.reserveWindow(1 << 24, 'larger window');
+  await assert.rejects(larger.map(other), { code: 'HEDDLE_OTHER_WINDOW' });
+  for (const one of [opened, place, larger]) one.close();
 }
 
 test('a window of another process takes the place of one whose process fell, and a graph reaches it', () =>
   takeItsPlace({}));
 
 test('a window that CUDA IPC has opened cannot be mapped anew', async () => {
-  const [child, handle] = await owner(0, { HEDDLE_WINDOWS: 'ipc' });
-  try {
-    const opened = await devices[0]!.openWindow(handle);
-    await assert.rejects(opened.map(handle), /cannot be mapped where another window is/);
-    opened.close();
-  } finally {
-    child.kill('SIGKILL');
-  }
+  const [, handle] = await owner(0, { HEDDLE_WINDOWS: 'ipc' });
+  const opened = await devices[0]!.openWindow(handle);
+  await assert.rejects(opened.map(handle), /cannot be mapped where another window is/);
+  opened.close();
 });
 
 test('a window of a process that sees another GPU only', needsTwo, () =>
@@ -195,12 +186,8 @@ test('a window of another process on the same GPU', () => writeAcross(0, {}));
 
 test('a window that its process has freed', async () => {
   const [child, handle] = await owner(0, {});
-  try {
-    assert.deepEqual(await ask(child, 'free'), { freed: true });
-    await assert.rejects(devices[0]!.openWindow(handle), /stale/);
-  } finally {
-    child.kill('SIGKILL');
-  }
+  assert.deepEqual(await ask(child, 'free'), { freed: true });
+  await assert.rejects(devices[0]!.openWindow(handle), /stale/);
 });
 
 test('a window of another thread of this process', needsTwo, async () => {
@@ -210,10 +197,7 @@ test('a window of another thread of this process', needsTwo, async () => {
   try {
     const [{ handle }] = await once(worker, 'message');
     const opened = await device.openWindow(new Uint8Array(Buffer.from(handle, 'base64')));
-    const launcher = (await device.load(scatter)).launcher({ grid: 1, block: 32, rank: 2 });
-    launcher.setWindow('windows', { rank: 2, bases: [opened.address], bytes: 1 << 20 });
-    launcher.set('ranks', 1);
-    launcher.set('value', 30);
+    const launcher = await scattering(device, 2, [opened.address], 30);
     launcher.launch(stream);
     await stream.synchronize();
     worker.postMessage('read');

@@ -4,9 +4,8 @@
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { HeddleError, RankLostError } from '../../../src/base/errors.js';
-import { ExpertParallel, emptyTensor, row, tensorFrom } from '../../../src/moe/index.js';
 import { World } from '../../../src/net/world/index.js';
-import { makeRoutes } from '../../../src/verify/testing/index.js';
+import { placedRounds } from '../rounds.js';
 
 const [point, victim, waitMs] = [process.argv[2]!, Number(process.argv[3]), Number(process.argv[4])];
 // Several pieces of rows for each block, so that waits would add up if a block waited for each of them.
@@ -21,24 +20,11 @@ const how = point.endsWith('nvshmem')
   : ({ family: 'one-sided', tuning } as const);
 
 const world = await World.join({ timeoutMs: 20_000, lossTimeoutMs: 3_000 });
-const ep = await ExpertParallel.create(world, {
-  experts: 8 * world.ranks,
-  topK: 4,
-  maxTokens: tokens,
-  payloads: { x: row('bf16', hidden) },
-  output: row('bf16', hidden),
-  waitMs,
-  ...how,
-});
-const { device } = world;
-const stream = device.createStream();
-const routes = makeRoutes(ep.shape, world.rank, tokens, 3);
-const topkIds = tensorFrom(device, stream, routes.topkIds, 'i32', [tokens, 4]);
-const topkWeights = tensorFrom(device, stream, routes.topkWeights, 'f32', [tokens, 4]);
-const x = tensorFrom(device, stream, new Uint16Array(tokens * hidden).fill(0x3f80), 'bf16', [tokens, hidden]);
-const out = emptyTensor(device, 'bf16', [tokens, hidden]);
+const layer = { experts: 8 * world.ranks, topK: 4, maxTokens: tokens, waitMs, ...how };
+const x = new Uint16Array(tokens * hidden).fill(0x3f80);
+const { ep, stream, inputs, out } = await placedRounds(world, layer, x, 3);
 const dispatch = () => {
-  const received = ep.dispatch({ topkIds, topkWeights, payloads: { x } }, stream);
+  const received = ep.dispatch(inputs, stream);
   stream.copy(received.output.data, received.payloads.x.data, received.output.bytes);
 };
 const round = () => {

@@ -1,26 +1,16 @@
 /** Rounds whose experts give rows back as they are, so that sums say how many ranks had one: a graph, and what it must bring. */
-import { ExpertParallel, emptyTensor, readBits, row, tensorFrom } from '../../../src/moe/index.js';
+import { readBits } from '../../../src/moe/index.js';
 import type { World } from '../../../src/net/world/index.js';
-import { makeRoutes } from '../../../src/verify/testing/index.js';
+import { placedRounds } from '../rounds.js';
 
 const [tokens, hidden, topK, expertsOfRank] = [64, 512, 4, 4];
 
 export async function returnedRows(world: World, family: string, waitMs: number) {
-  const { device, rank } = world;
-  const ep = await ExpertParallel.create(world, {
-    ...{ experts: expertsOfRank * world.ranks, topK, maxTokens: tokens, family, waitMs, onLoss: 'mask' },
-    payloads: { x: row('f32', hidden) },
-    output: row('f32', hidden),
-  });
-  const stream = device.createStream();
-  const { topkIds, topkWeights } = makeRoutes(ep.shape, rank, tokens, 7);
+  const { rank } = world;
+  const experts = expertsOfRank * world.ranks;
+  const layer = { experts, topK, maxTokens: tokens, family, waitMs, onLoss: 'mask' } as const;
   const x = new Float32Array(tokens * hidden).fill(1 + rank);
-  const inputs = {
-    topkIds: tensorFrom(device, stream, topkIds, 'i32', [tokens, topK]),
-    topkWeights: tensorFrom(device, stream, topkWeights, 'f32', [tokens, topK]),
-    payloads: { x: tensorFrom(device, stream, x, 'f32', [tokens, hidden]) },
-  };
-  const out = emptyTensor(device, 'f32', [tokens, hidden]);
+  const { ep, stream, topkIds, inputs, out } = await placedRounds(world, layer, x, 7);
   const captured = () => {
     stream.beginCapture();
     const { output, payloads } = ep.dispatch(inputs, stream);
