@@ -24,6 +24,8 @@ const result: DemoResult = {
   seconds: 0.5,
 };
 
+const first = 'rank 1: out[0, 3] is 1, expected 2';
+
 describe('the summary', () => {
   it('says what moved, what deduplication saved, how right it is', () => {
     const text = demoText(result, plain, 80);
@@ -70,12 +72,7 @@ describe('the summary', () => {
   });
 
   it.each([40, 52, 79, 120])('keeps within %i columns', (columns) => {
-    const wrong = {
-      compared: 1e6,
-      different: 2e5,
-      maxAbsError: 1,
-      first: 'rank 1: out[0, 3] is 1, expected 2',
-    };
+    const wrong = { compared: 1e6, different: 2e5, maxAbsError: 1, first };
     for (const comparison of [result.comparison, wrong]) {
       const lines = demoText({ ...result, comparison }, plain, columns).split('\n');
       // Figures stand in columns of their own, which no terminal makes narrower.
@@ -86,7 +83,6 @@ describe('the summary', () => {
   });
 
   it('says what is wrong', () => {
-    const first = 'rank 1: out[0, 3] is 1, expected 2';
     const comparison = { compared: 48, different: 2, maxAbsError: 1, first };
     const text = demoText({ ...result, comparison, bitwiseRepeatable: false }, plain, 80);
     expect(text).toContain('✗ wrong: 2 of 48 values differ, by up to 1');

@@ -39,25 +39,19 @@ it('shows the help of one command, either way', async () => {
   expect(out).toContain('--shape');
 });
 
-it('suggests a command for one that there is not', async () => {
-  expect(await heddle(['chek'])).toBe(2);
-  expect(err).toContain("unknown command 'chek'");
-  expect(err).toContain('Did you mean check?');
-});
-
-it('suggests an option for one that there is not', async () => {
-  expect(await heddle(['emit', '--shap', 'x'])).toBe(2);
-  expect(err).toContain('Did you mean --shape?');
-});
-
-it('counts a kernel that there is not as a mistake in the arguments', async () => {
-  expect(await heddle(['check', 'one_sided_dispach'])).toBe(2);
-  expect(err).toMatch(
+it.each<[string[], string | RegExp]>([
+  [['chek'], /unknown command 'chek'\n\(Did you mean check\?\)/],
+  [['emit', '--shap', 'x'], 'Did you mean --shape?'],
+  [
+    ['check', 'one_sided_dispach'],
     /^heddle: kernel is "one_sided_dispach"; it must be one of \d+ names, such as one_sided_dispatch(, \w+){4} \(--list shows all\)/,
-  );
-});
-
-it.each([
+  ],
+  [['fabric', 'nope'], /^heddle: command of fabric is "nope"; it must be one of \w+, .*help/],
+  [['bench', 'nope'], /^heddle: command of bench is "nope"; it must be one of \w+, .*help/],
+  [
+    ['run', '-n', '200', '--device', 'sim', 'program.js'],
+    'ranks is 200; it must be at most 128 on each node where GPUs are simulated',
+  ],
   [['emit'], "error: missing required argument 'kernel' (--list shows all)"],
   [['check', '--host', 'a.ts'], '--host is "a.ts"; it must be given with --ptx, the file whose'],
   [['check', './a.ts', '--ptx', 'a.ptx'], '--ptx is "a.ptx"; it must be left out where a module is named'],
@@ -70,7 +64,7 @@ it.each([
   [['run', '-n', '2', 'README.md'], 'program is "README.md"; it must be a JavaScript or TypeScript file'],
 ])('says of %j what is missing or wrong, by the name of the option', async (args, message) => {
   expect(await heddle(args)).toBe(2);
-  expect(err).toContain(message);
+  expect(err).toMatch(message);
 });
 
 it('counts schedules in words that fit', async () => {
@@ -121,35 +115,26 @@ describe('an error', () => {
   });
 });
 
-describe('an option that is a number', () => {
-  it.each([
-    ['demo', '--ranks', [-1, 0, 73, '1.5', 'x', ''], 'an integer from 1 to 72'],
-    ['demo', '--tokens', [-1, 0, 2 ** 21], 'an integer from 1 to 1048576'],
-    ['bench', '--ep', [-1, 0, 73], 'an integer from 1 to 72'],
-    ['bench', '--sms', [-1, 0, 1025], 'an integer from 1 to 1024'],
-    ['bench', '--iterations', [-1, 0], 'an integer from 1 to 1000000'],
-    ['bench', '--factor', [0, 1, 1025], 'a number above 1, at most 1024'],
-    ['plan', '--ep', [-1, 0, 1, 1025], 'an integer from 2 to 1024'],
-    ['run', '--ranks', [-1, 0, 1025], 'an integer from 1 to 1024'],
-    ['run', '--timeout', [0, -1, 'x'], 'a number at least 0.001, at most 2000000'],
-  ] as const)('%s %s says one range, whatever is wrong: %j', async (command, option, wrong, range) => {
+it.each([
+  ['demo', '--ranks', [-1, 0, 73, '1.5', 'x', ''], 'an integer from 1 to 72'],
+  ['demo', '--tokens', [-1, 0, 2 ** 21], 'an integer from 1 to 1048576'],
+  ['bench', '--ep', [-1, 0, 73], 'an integer from 1 to 72'],
+  ['bench', '--sms', [-1, 0, 1025], 'an integer from 1 to 1024'],
+  ['bench', '--iterations', [-1, 0], 'an integer from 1 to 1000000'],
+  ['bench', '--factor', [0, 1, 1025], 'a number above 1, at most 1024'],
+  ['plan', '--ep', [-1, 0, 1, 1025], 'an integer from 2 to 1024'],
+  ['run', '--ranks', [-1, 0, 1025], 'an integer from 1 to 1024'],
+  ['run', '--timeout', [0, -1, 'x'], 'a number at least 0.001, at most 2000000'],
+] as const)(
+  '%s %s, a number, says one range, whatever is wrong: %j',
+  async (command, option, wrong, range) => {
     for (const value of wrong) {
       forget();
       expect(await heddle([command, `${option}=${value}`])).toBe(2);
       expect(err).toContain(`argument '${value}' is invalid. It must be ${range}.\n`);
     }
-  });
-
-  it('is one of a node’s simulated GPUs, of which there are fewer than ranks of a world', async () => {
-    expect(await heddle(['run', '-n', '200', '--device', 'sim', 'program.js'])).toBe(2);
-    expect(err).toContain('ranks is 200; it must be at most 128 on each node where GPUs are simulated');
-  });
-});
-
-it.each(['fabric', 'bench'])('names the commands of %s where another is asked for', async (name) => {
-  expect(await heddle([name, 'nope'])).toBe(2);
-  expect(err).toMatch(new RegExp(`^heddle: command of ${name} is "nope"; it must be one of \\w+, .*help`));
-});
+  },
+);
 
 it('prints every kernel', async () => {
   await heddle(['emit', '--list', '--json']);

@@ -36,12 +36,9 @@ beforeEach(() => {
     write(`dist/cli/${name}.js`, readFileSync(transpiled(`src/cli/${name}.ts`)), after);
   }
   write('dist/cli/program.js', "export const heddle = async () => console.log('it ran') ?? 0;", after);
-  write('src/cli/program.ts', '', before);
-  write('src/moe/rounds/h200.json', '{}', before);
-  write('dist/moe/rounds/h200.json', '{}', after);
-  write(source, '', before);
-  write(build, '', after);
-  write('tsconfig.build.json', '{}', before);
+  for (const path of ['src/cli/program.ts', 'src/moe/rounds/h200.json', source, 'tsconfig.build.json'])
+    write(path, '', before);
+  for (const path of ['dist/moe/rounds/h200.json', build]) write(path, '', after);
   cpSync(join(root, 'package.json'), join(folder, 'package.json'));
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));

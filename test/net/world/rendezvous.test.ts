@@ -43,6 +43,19 @@ async function join(rendezvous: Rendezvous, rank: number, options: JoinOptions =
 
 const both = (rendezvous: Rendezvous) => Promise.all([join(rendezvous, 0), join(rendezvous, 1)]);
 
+/** Joins as rank 1 of 2 where somebody else listens. */
+const joinAt = (address: string, options: JoinOptions = {}) =>
+  ProcessCircle.join({ rank: 1, ranks: 2, address, ...options });
+
+/** What a rank says of itself, but for the proof. */
+const claimOf = (rank: number) => ({
+  ...{ version: PROTOCOL_VERSION, world: 'w', rank, ranks: 2, outside: false },
+  ...{ lossTimeoutMs: 20_000, nonce: newNonce() },
+});
+
+const framed = (head: string, bytes = 0): Buffer =>
+  Buffer.concat(encodeFrame({ head, bytes: new Uint8Array(bytes) }));
+
 /** Lets a server listen until the test ends. */
 async function addressOf(server: Server): Promise<string> {
   server.listen(0, '127.0.0.1');
@@ -97,18 +110,9 @@ class Raw {
   /** Joins as an honest rank would, but for what is overridden. */
   async join(rank: number, overrides: Partial<Extract<Message, { type: 'join' }>> = {}, secret = SECRET) {
     const { nonce: hostNonce } = await this.first('hello');
-    const claim = {
-      version: PROTOCOL_VERSION,
-      world: 'w',
-      rank,
-      ranks: 2,
-      outside: false,
-      lossTimeoutMs: 20_000,
-      nonce: newNonce(),
-      ...overrides,
-    };
+    const claim = { ...claimOf(rank), ...overrides };
     const proof = prove(secret, 'joiner', claim, hostNonce);
-    this.send({ type: 'join', proof, ...claim, ...overrides });
+    this.send({ type: 'join', proof, ...claim });
   }
 }
 
@@ -126,11 +130,10 @@ describe('joining', () => {
 
   it('waits for a rendezvous that opens later', async () => {
     const port = await freePort();
-    const options = { ranks: 2, address: `127.0.0.1:${port}`, world: 'w' };
-    const early = ProcessCircle.join({ ...options, rank: 1 });
+    const early = joinAt(`127.0.0.1:${port}`);
     const refused = connect(port, '127.0.0.1').on('error', () => {});
     await new Promise((resolve) => refused.on('close', resolve)); // by now rank 1 has been refused as well
-    const circles = await Promise.all([early, ProcessCircle.join({ ...options, rank: 0 })]);
+    const circles = await Promise.all([early, joinAt(`127.0.0.1:${port}`, { rank: 0 })]);
     await Promise.all(circles.map((circle) => circle.dispose()));
   });
 
@@ -147,8 +150,7 @@ describe('joining', () => {
 
   it('says where it looked when there is no rendezvous', async () => {
     const port = await freePort();
-    const lonely = ProcessCircle.join({ rank: 1, ranks: 2, address: `127.0.0.1:${port}`, timeoutMs: 100 });
-    await expect(lonely).rejects.toThrow(
+    await expect(joinAt(`127.0.0.1:${port}`, { timeoutMs: 100 })).rejects.toThrow(
       new RegExp(
         `rank 1 found no rendezvous at 127.0.0.1:${port} within 100 ms: .*ECONNREFUSED.*is rank 0 running`,
       ),
@@ -167,16 +169,15 @@ describe('joining', () => {
       [talking, /does not speak Heddle's protocol/],
     ] as [Server, RegExp][]) {
       const address = await addressOf(server);
-      const lonely = ProcessCircle.join({ rank: 1, ranks: 2, address, timeoutMs: 150 });
-      await expect(lonely).rejects.toThrow(complaint);
+      await expect(joinAt(address, { timeoutMs: 150 })).rejects.toThrow(complaint);
     }
   });
 
   it('tells rank 0 that its port is taken', async () => {
     const stale = await host();
-    const { port } = stale.address;
-    const late = ProcessCircle.join({ rank: 0, ranks: 2, address: `127.0.0.1:${port}` });
-    await expect(late).rejects.toThrow(/something listens there already, perhaps an earlier start/);
+    await expect(joinAt(`127.0.0.1:${stale.address.port}`, { rank: 0 })).rejects.toThrow(
+      /something listens there already, perhaps an earlier start/,
+    );
   });
 });
 
@@ -235,8 +236,7 @@ describe('refusals', () => {
       new Raw(socket).send({ type: 'hello', version: PROTOCOL_VERSION + 1, nonce: newNonce() });
     });
     const address = await addressOf(future);
-    const joining = ProcessCircle.join({ rank: 1, ranks: 2, address });
-    await expect(joining).rejects.toThrow(
+    await expect(joinAt(address)).rejects.toThrow(
       `it speaks protocol version ${PROTOCOL_VERSION + 1}, this rank ${PROTOCOL_VERSION}`,
     );
   });
@@ -246,8 +246,7 @@ describe('the secret', () => {
   it('is required beyond loopback, of the host and of the joiner', async () => {
     const address = { host: '0.0.0.0', port: 0 };
     await expect(host({ address, secret: undefined })).rejects.toMatchObject({ argument: 'HEDDLE_SECRET' });
-    const joining = ProcessCircle.join({ rank: 1, ranks: 2, address: 'node7:29000' });
-    await expect(joining).rejects.toMatchObject({ argument: 'HEDDLE_SECRET' });
+    await expect(joinAt('node7:29000')).rejects.toMatchObject({ argument: 'HEDDLE_SECRET' });
   });
 
   it('must have at least 16 characters, and an error does not show it', async () => {
@@ -294,28 +293,14 @@ describe('the secret', () => {
       raw.send({ type: 'welcome', proof }); // the joiner's own proof, sent back
     });
     const address = await addressOf(impostor);
-    const joining = ProcessCircle.join({
-      rank: 1,
-      ranks: 2,
-      address,
-      secret: SECRET,
-    });
-    await expect(joining).rejects.toThrow(/does not know the secret itself/);
+    await expect(joinAt(address, { secret: SECRET })).rejects.toThrow(/does not know the secret itself/);
   });
 
   it('is needed afresh for every connection: an overheard join is worth nothing', async () => {
     const rendezvous = await host();
     const honest = await Raw.to(rendezvous);
     const { nonce: hostNonce } = await honest.first('hello');
-    const claim = {
-      version: PROTOCOL_VERSION,
-      world: 'w',
-      rank: 0,
-      ranks: 2,
-      outside: false,
-      lossTimeoutMs: 1000,
-      nonce: newNonce(),
-    };
+    const claim = claimOf(0);
     const proof = prove(SECRET, 'joiner', claim, hostNonce);
     honest.socket.destroy();
     const replay = await Raw.to(rendezvous);
@@ -325,33 +310,24 @@ describe('the secret', () => {
   });
 });
 
-describe('a proof', () => {
-  it.each([{ outside: true }, { lossTimeoutMs: 1 }])(
-    'holds for all that a joiner says: not for %o',
-    async (other) => {
-      const raw = await Raw.to(await host());
-      const { nonce: hostNonce } = await raw.first('hello');
-      const claim = { version: PROTOCOL_VERSION, world: 'w', rank: 0, ranks: 2, nonce: newNonce() };
-      const honest = { ...claim, outside: false, lossTimeoutMs: 1000 };
-      raw.send({ type: 'join', ...honest, proof: prove(SECRET, 'joiner', honest, hostNonce), ...other });
-      expect((await raw.first('refused')).why).toMatch(/its secret is another one/);
-    },
-  );
-});
+it.each([{ outside: true }, { lossTimeoutMs: 1 }])(
+  'a proof holds for all that a joiner says: not for %o',
+  async (other) => {
+    const raw = await Raw.to(await host());
+    const { nonce: hostNonce } = await raw.first('hello');
+    const honest = claimOf(0);
+    raw.send({ type: 'join', ...honest, proof: prove(SECRET, 'joiner', honest, hostNonce), ...other });
+    expect((await raw.first('refused')).why).toMatch(/its secret is another one/);
+  },
+);
 
 describe('strangers', () => {
   it.each([
     ['a browser', Buffer.from('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n')],
     ['zeros', Buffer.alloc(64)],
     ['ones', Buffer.alloc(64, 0xff)],
-    [
-      'a call before joining',
-      Buffer.concat(encodeFrame({ head: '{"type":"leave"}', bytes: new Uint8Array(0) })),
-    ],
-    [
-      'bytes before joining',
-      Buffer.concat(encodeFrame({ head: '{"type":"pong"}', bytes: new Uint8Array(1) })),
-    ],
+    ['a call before joining', framed('{"type":"leave"}')],
+    ['bytes before joining', framed('{"type":"pong"}', 1)],
   ])('are thrown out: %s', async (_, garbage) => {
     const rendezvous = await host();
     const raw = await Raw.to(rendezvous);
@@ -366,22 +342,18 @@ describe('strangers', () => {
     const heads = [...spoiltJson(join)].filter((head) => head !== '' && head.length <= 2048);
     for (const head of heads) {
       const raw = await Raw.to(rendezvous);
-      for (const part of encodeFrame({ head, bytes: new Uint8Array(0) })) raw.socket.write(part);
+      raw.socket.write(framed(head));
       await raw.closed;
     }
     await both(rendezvous);
   });
 
-  it('that connect and say nothing are thrown out in time', async () => {
-    const rendezvous = await host({ handshakeMs: 50 });
-    const raw = await Raw.to(rendezvous);
-    await raw.closed;
-  });
-
-  it('that stop in the middle of a frame are thrown out in time', async () => {
-    const rendezvous = await host({ handshakeMs: 50 });
-    const raw = await Raw.to(rendezvous);
-    raw.socket.write(Buffer.from([40, 0, 0]));
+  it.each([
+    ['connect and say nothing', Buffer.alloc(0)],
+    ['stop in the middle of a frame', Buffer.from([40, 0, 0])],
+  ])('that %s are thrown out in time', async (_, said) => {
+    const raw = await Raw.to(await host({ handshakeMs: 50 }));
+    raw.socket.write(said);
     await raw.closed;
   });
 
@@ -400,34 +372,26 @@ describe('what a stranger may do', () => {
   /** A join with a name so long that its head has so many bytes. */
   const joinOf = (headBytes: number): Buffer => {
     const empty = JSON.stringify({ type: 'join', world: '' });
-    const head = JSON.stringify({ type: 'join', world: 'w'.repeat(headBytes - empty.length) });
-    return Buffer.concat(encodeFrame({ head, bytes: new Uint8Array(0) }));
+    return framed(JSON.stringify({ type: 'join', world: 'w'.repeat(headBytes - empty.length) }));
   };
 
-  it('is to send a head of 2 KiB, which is read, and found wanting', async () => {
-    const heard = await complaint(joinOf(2048));
-    expect(heard).toContain('a message without');
-  });
-
-  it('is not to send a byte more, not even the beginning of it', async () => {
-    const heard = await complaint(joinOf(2049).subarray(0, 8));
-    expect(heard).toContain('a frame of 2049 + 0 bytes');
-  });
-
-  it('is not to send bytes behind a head', async () => {
-    const [frame] = encodeFrame({ head: '{}', bytes: new Uint8Array(1) });
-    expect(await complaint(Buffer.from(frame!))).toContain('a frame of 2 + 1 bytes');
+  it.each([
+    ['to send a head of 2 KiB, which is read, and found wanting', joinOf(2048), 'a message without'],
+    ['not to send a byte more, nor the beginning of it', joinOf(2049).subarray(0, 8), 'of 2049 + 0 bytes'],
+    ['not to send bytes behind a head', framed('{}', 1), 'a frame of 2 + 1 bytes'],
+  ])('is %s', async (_, bytes, why) => {
+    expect(await complaint(bytes)).toContain(why);
   });
 
   it('is nothing any more, once it is refused', async () => {
+    const pong = framed('{"type":"pong"}');
     const accepted: Socket[] = [];
     const note = (message: unknown) => accepted.push((message as { readonly socket: Socket }).socket);
     subscribe('net.server.socket', note);
     try {
       const raw = await Raw.to(await host(), { allowHalfOpen: true });
       await raw.join(0, {}, 'another secret of these tests');
-      const [pong] = encodeFrame({ head: '{"type":"pong"}', bytes: new Uint8Array(0) });
-      raw.socket.write(Buffer.concat(new Array<Uint8Array>(1 << 20).fill(pong!)));
+      raw.socket.write(Buffer.alloc((1 << 20) * pong.length, pong));
       await raw.closed;
       expect(accepted[0]!.bytesRead).toBeLessThan(1 << 20);
     } finally {
@@ -471,17 +435,15 @@ describe('a world whose id is long', () => {
   const long = `job ${'x'.repeat(5000)}`;
 
   it('is joined by those who say the same, to the last character', async () => {
-    const port = await freePort();
-    const options = { ranks: 2, address: `127.0.0.1:${port}`, world: long };
-    const circles = await Promise.all([0, 1].map((rank) => ProcessCircle.join({ ...options, rank })));
+    const address = `127.0.0.1:${await freePort()}`;
+    const circles = await Promise.all([0, 1].map((rank) => joinAt(address, { rank, world: long })));
     await Promise.all(circles.map((circle) => circle.dispose()));
   });
 
   it('is not joined by those who say another', async () => {
-    const port = await freePort();
-    const options = { ranks: 2, address: `127.0.0.1:${port}`, timeoutMs: 2_000 };
-    const first = ProcessCircle.join({ ...options, rank: 0, world: `${long}a` });
-    const other = ProcessCircle.join({ ...options, rank: 1, world: `${long}b` });
+    const address = `127.0.0.1:${await freePort()}`;
+    const first = joinAt(address, { rank: 0, world: `${long}a`, timeoutMs: 2_000 });
+    const other = joinAt(address, { world: `${long}b`, timeoutMs: 2_000 });
     await Promise.all([
       expect(other).rejects.toThrow(/it serves world "job x+… sha256:[0-9a-f]{64}", not "job x/),
       expect(first).rejects.toThrow(RankLostError),
@@ -511,30 +473,9 @@ describe('joining refuses', () => {
 });
 
 describe('a member', () => {
-  /** Rank 0 is a circle, rank 1 is driven by hand; both have joined. */
-  async function pair() {
-    const rendezvous = await host();
-    const [circle, raw] = await Promise.all([
-      join(rendezvous, 0),
-      Raw.to(rendezvous).then(async (raw) => {
-        await raw.join(1);
-        await raw.first('welcome');
-        raw.send({ type: 'arrive', id: 0, kind: 'barrier', operation: 'join', timeoutMs: 20_000 });
-        return raw;
-      }),
-    ]);
-    return { circle, raw };
-  }
-
-  const causeOf = async (promise: Promise<unknown>) => {
-    const error = await promise.then(
-      () => undefined,
-      (error: Error) => error,
-    );
-    expect(error).toBeInstanceOf(RankLostError);
-    expect(error).toMatchObject({ ranks: [1], operation: 'dispatch' });
-    return (error!.cause as Error).message;
-  };
+  const arriving = (id: number, operation: string) => ({
+    ...{ type: 'arrive', id, kind: 'barrier', operation, timeoutMs: 20_000 },
+  });
 
   const noHeddle = "it does not speak Heddle's protocol";
   const lost = { type: 'lost', ranks: [0], operation: 'x', why: 'y' };
@@ -546,10 +487,18 @@ describe('a member', () => {
     ['brings what only the host sends', (raw) => raw.send(lost), 'it sent lost, which'],
     ['brings join once more', (raw) => void raw.join(0), 'it sent join, which'],
   ])('whose connection %s is lost at once', async (_, misbehave, why) => {
-    const { circle, raw } = await pair();
-    const pending = causeOf(circle.barrier('dispatch'));
+    const rendezvous = await host();
+    const joining = join(rendezvous, 0);
+    const raw = await Raw.to(rendezvous);
+    await raw.join(1);
+    await raw.first('welcome');
+    raw.send(arriving(0, 'join'));
+    const pending = (await joining).barrier('dispatch').catch((error: unknown) => error);
     misbehave(raw);
-    expect(await pending).toContain(why);
+    const error = await pending;
+    expect(error).toBeInstanceOf(RankLostError);
+    const cause = { message: expect.stringContaining(why) };
+    expect(error).toMatchObject({ ranks: [1], operation: 'dispatch', cause });
     await raw.closed;
   });
 
@@ -558,8 +507,8 @@ describe('a member', () => {
     const raw = await Raw.to(rendezvous);
     await raw.join(1, { lossTimeoutMs: 100 });
     const joining = join(rendezvous, 0);
-    await expect(joining).rejects.toMatchObject({ ranks: [1], operation: 'join' });
-    await expect(joining).rejects.toMatchObject({ cause: { message: 'it gave no sign of life for 100 ms' } });
+    const cause = { message: 'it gave no sign of life for 100 ms' };
+    await expect(joining).rejects.toMatchObject({ ranks: [1], operation: 'join', cause });
     expect(await raw.first('lost')).toMatchObject({ ranks: [1] });
     expect(raw.messages.some(({ type }) => type === 'ping')).toBe(true);
   });
@@ -569,14 +518,14 @@ describe('a member', () => {
     const joining = join(rendezvous, 0, { lossTimeoutMs: 100 });
     const raw = await Raw.to(rendezvous);
     await raw.join(1, { lossTimeoutMs: 100 });
-    raw.send({ type: 'arrive', id: 0, kind: 'barrier', operation: 'join', timeoutMs: 20_000 });
+    raw.send(arriving(0, 'join'));
     const circle = await joining;
     // A ping comes four times in a loss timeout; after twelve, silence would have been noticed long ago.
     for (let pings = 1; pings <= 12; pings++) {
       await raw.nth('ping', pings);
       raw.send({ type: 'pong' });
     }
-    raw.send({ type: 'arrive', id: 1, kind: 'barrier', operation: 'late', timeoutMs: 20_000 });
+    raw.send(arriving(1, 'late'));
     await circle.barrier('late');
   });
 
@@ -622,11 +571,9 @@ describe('the host', () => {
 
   it('that is rank 0 and falls silent is lost as rank 0', async () => {
     const options = await fakeHost(() => {});
-    const joining = ProcessCircle.join({ ...options, lossTimeoutMs: 100 });
-    await expect(joining).rejects.toMatchObject({
-      ranks: [0],
-      operation: 'join',
-      cause: { message: 'it gave no sign of life for 100 ms' },
+    const cause = { message: 'it gave no sign of life for 100 ms' };
+    await expect(ProcessCircle.join({ ...options, lossTimeoutMs: 100 })).rejects.toMatchObject({
+      ...{ ranks: [0], operation: 'join', cause },
     });
   });
 
@@ -680,7 +627,7 @@ describe('the host', () => {
       new Raw(socket).send({ type: { toString: 1, valueOf: 1 } });
     });
     const address = await addressOf(impostor);
-    const joining = ProcessCircle.join({ rank: 1, ranks: 2, address, timeoutMs: 100 });
+    const joining = joinAt(address, { timeoutMs: 100 });
     await expect(joining).rejects.toBeInstanceOf(RendezvousError);
     await expect(joining).rejects.toThrow(
       /does not speak Heddle's protocol: it sent a message of unknown type/,
