@@ -30,6 +30,7 @@ const asked = { x: row('bf16', 3), scales: row('f32', 1) };
 const but = (change: object): Shape => ({ ...shape, ...change });
 const outputBut = (change: object): Shape => but({ output: { ...shape.output, ...change } });
 const payload = (name: unknown, rowBytes: unknown = 4) => ({ name, rowBytes });
+const named = (...names: readonly unknown[]): Shape => but({ payloads: names.map((name) => payload(name)) });
 
 describe('a shape', () => {
   it.each<[string, Shape]>([
@@ -71,21 +72,15 @@ describe('a shape', () => {
     ['shape is 4; it must be an object', 4],
     ['payloads is undefined; it must be an array of at most 8', but({ payloads: undefined })],
     ['payloads is Object; it must be an array', but({ payloads: {} })],
-    [
-      'payloads is Array of length 9; it must be an array of at most 8',
-      but({ payloads: [...'abcdefghi'].map((name) => payload(name)) }),
-    ],
+    ['payloads is Array of length 9; it must be an array of at most 8', named(...'abcdefghi')],
     ['payloads[0] is 7; it must be an object', but({ payloads: [7] })],
-    ['payloads[0].name is undefined; it must be a name', but({ payloads: [payload(undefined)] })],
-    ['payloads[0].name is ""; it must be a name', but({ payloads: [payload('')] })],
-    ['payloads[0].name is "a b"', but({ payloads: [payload('a b')] })],
-    [
-      'payloads[2].name is "x"; it must be different from the names before it',
-      but({ payloads: [payload('x'), payload('y'), payload('x')] }),
-    ],
+    ['payloads[0].name is undefined; it must be a name', named(undefined)],
+    ['payloads[0].name is ""; it must be a name', named('')],
+    ['payloads[0].name is "a b"', named('a b')],
+    ['payloads[2].name is "x"; it must be different from the names before it', named('x', 'y', 'x')],
     [
       'payloads[0].name is "experts"; it must be other than experts, weights, counts, output',
-      but({ payloads: [payload('experts')] }),
+      named('experts'),
     ],
     ['output is undefined; it must be an object', but({ output: undefined })],
     [`output.dtype is "e4m3"; it must be one of 'f32', 'bf16', 'f16'`, outputBut({ dtype: 'e4m3' })],
@@ -151,86 +146,79 @@ describe('the inputs of dispatch', () => {
     expect(requireDispatchInputs(shape, asked, good)).toBe(tokens);
   });
 
-  const ids = 'topkIds';
+  const refused: Readonly<Record<string, readonly (readonly [said: string, value: unknown])[]>> = {
+    topkIds: [
+      [' is undefined; it must be a tensor or an Int32Array', undefined],
+      [' is Array of length 2; it must be a tensor or an', [1, 2]],
+      [' is Int32Array of length 5; it must be [tokens, 2]', new Int32Array(5)],
+      [' is Float32Array of length 6; it must be i32 [3, 2]', new Float32Array(6)],
+      [' is "u32 [3, 2]"; it must be i32 [3, 2]', tensor('u32', 3, 2)],
+      [' is "i32 [3, 4]"; it must be i32 [3, 2]', tensor('i32', 3, 4)],
+      [' is "i32 [6]"; it must be i32 [6, 2]', tensor('i32', 6)],
+      [' is "i32 []"; it must be [tokens, 2]', tensor('i32')],
+      [
+        ' is "i32 [3, 2] with strides [4, 1]"; it must be i32 [3, 2], contiguous',
+        wrap(4096, 'i32', [3, 2], [4, 1]),
+      ],
+      ['.data is 0; it must be a device address', wrap(0, 'i32', [3, 2])],
+      ['[1, 1] is 10; it must be an integer from -1 to 9', Int32Array.of(0, 0, 0, 10, 0, 0)],
+      ['[1, 0] is -2; it must be an integer from -1 to 9', Int32Array.of(0, 0, -2, 0, 0, 0)],
+    ],
+    topkWeights: [
+      [' is Float32Array of length 4; it must be f32 [3, 2]', new Float32Array(4)],
+      [' is Float64Array of length 6; it must be f32 [3, 2]', new Float64Array(6)],
+      [' is "bf16 [3, 2]"; it must be f32 [3, 2]', tensor('bf16', 3, 2)],
+      ['[4] is NaN; it must be a finite number', Float32Array.of(0, 1, 2, 3, Number.NaN, 5)],
+      ['[0] is -Infinity; it must be', Float32Array.of(Number.NEGATIVE_INFINITY, 1, 2, 3, 4, 5)],
+    ],
+    'payloads.scales': [
+      [' is undefined; it must be given: f32 [3, 1]', undefined],
+      [
+        ' is Int32Array of length 3; it must be f32 [3, 1]: a tensor, or a Float32Array of length 3',
+        new Int32Array(3),
+      ],
+    ],
+    'payloads.x': [
+      [' is "bf16 [2, 3]"; it must be bf16 [3, 3], contiguous', tensor('bf16', 2, 3)],
+      [' is "bf16 [3, 4]"; it must be bf16 [3, 3], contiguous', tensor('bf16', 3, 4)],
+      [' is "f16 [3, 3]"; it must be bf16 [3, 3], contiguous', tensor('f16', 3, 3)],
+      [' is "u8 [3, 6]"; it must be bf16 [3, 3], contiguous', tensor('u8', 3, 6)],
+      [
+        ' is "bf16 [3, 3] with strides [8, 1]"; it must be bf16 [3, 3], contiguous',
+        wrap(0, 'bf16', [3, 3], [8, 1]),
+      ],
+      ['.data is 0; it must be a device address', wrap(0, 'bf16', [3, 3])],
+      [
+        ' is Uint16Array of length 18; it must be bf16 [3, 3]: a tensor, or a Uint16Array of length 9, or its bytes as a Uint8Array of length 18',
+        new Uint16Array(18),
+      ],
+      [' is "rows"; it must be bf16 [3, 3]: a tensor', 'rows'],
+    ],
+  };
+  const all = Object.entries(refused).flatMap(([argument, of]) =>
+    of.map((one) => [argument, ...one] as const),
+  );
+  it.each(all)('%s%s', (argument, said, value) => {
+    const [whole, part] = argument.split('.');
+    const bad = part === undefined ? inputs({ [whole!]: value }) : payloadBut({ [part]: value });
+    const check = () => requireDispatchInputs(shape, asked, bad);
+    expect(check).toThrow(ArgumentError);
+    expect(check).toThrow(`${argument}${said}`);
+  });
+
   it.each<[string, unknown]>([
     ['inputs is undefined; it must be an object', undefined],
-    [
-      'inputs.topKWeights is Float32Array of length 6; it must be left out: there are topkIds, topkWeights, payloads; did you mean topkWeights?',
-      inputs({ topKWeights: new Float32Array(6) }),
-    ],
-    [`${ids} is undefined; it must be a tensor or an Int32Array`, inputs({ topkIds: undefined })],
-    [`${ids} is Array of length 2; it must be a tensor or an`, inputs({ topkIds: [1, 2] })],
-    [`${ids} is Int32Array of length 5; it must be [tokens, 2]`, inputs({ topkIds: new Int32Array(5) })],
-    [`${ids} is Float32Array of length 6; it must be i32 [3, 2]`, inputs({ topkIds: new Float32Array(6) })],
-    [`${ids} is "u32 [3, 2]"; it must be i32 [3, 2]`, inputs({ topkIds: tensor('u32', 3, 2) })],
-    [`${ids} is "i32 [3, 4]"; it must be i32 [3, 2]`, inputs({ topkIds: tensor('i32', 3, 4) })],
-    [`${ids} is "i32 [6]"; it must be i32 [6, 2]`, inputs({ topkIds: tensor('i32', 6) })],
-    [`${ids} is "i32 []"; it must be [tokens, 2]`, inputs({ topkIds: tensor('i32') })],
-    [
-      'with strides [4, 1]"; it must be i32 [3, 2], contiguous',
-      inputs({ topkIds: wrap(4096, 'i32', [3, 2], [4, 1]) }),
-    ],
-    ['topkIds.data is 0; it must be a device address', inputs({ topkIds: wrap(0, 'i32', [3, 2]) })],
+    ['payloads is undefined; it must be an object', inputs({ payloads: undefined })],
     ['tokens is 9; it must be at most maxTokens, 8', inputs({ topkIds: tensor('i32', 9, 2) })],
     ['tokens is 9; it must be at most maxTokens, 8', inputs({ topkIds: new Int32Array(18) })],
     [
-      'topkIds[1, 1] is 10; it must be an integer from -1 to 9',
-      inputs({ topkIds: Int32Array.of(0, 0, 0, 10, 0, 0) }),
-    ],
-    [
-      'topkIds[1, 0] is -2; it must be an integer from -1 to 9',
-      inputs({ topkIds: Int32Array.of(0, 0, -2, 0, 0, 0) }),
-    ],
-    [
-      'topkWeights is Float32Array of length 4; it must be f32 [3, 2]',
-      inputs({ topkWeights: new Float32Array(4) }),
-    ],
-    [
-      'topkWeights is Float64Array of length 6; it must be f32 [3, 2]',
-      inputs({ topkWeights: new Float64Array(6) }),
-    ],
-    ['topkWeights is "bf16 [3, 2]"; it must be f32 [3, 2]', inputs({ topkWeights: tensor('bf16', 3, 2) })],
-    [
-      'topkWeights[4] is NaN; it must be a finite number',
-      inputs({ topkWeights: Float32Array.of(0, 1, 2, 3, Number.NaN, 5) }),
-    ],
-    [
-      'topkWeights[0] is -Infinity; it must be a finite number',
-      inputs({ topkWeights: Float32Array.of(Number.NEGATIVE_INFINITY, 1, 2, 3, 4, 5) }),
-    ],
-    ['payloads is undefined; it must be an object', inputs({ payloads: undefined })],
-    [
-      'payloads.scales is undefined; it must be given: f32 [3, 1]',
-      inputs({ payloads: { x: new Uint8Array(18) } }),
+      'inputs.topKWeights is Float32Array of length 6; it must be left out: there are topkIds, topkWeights, payloads; did you mean topkWeights?',
+      inputs({ topKWeights: new Float32Array(6) }),
     ],
     [
       'payloads.y is Uint8Array of length 3; it must be absent: this ExpertParallel was created with x, scales',
       payloadBut({ y: new Uint8Array(3) }),
     ],
-    [
-      'payloads.x is "bf16 [2, 3]"; it must be bf16 [3, 3], contiguous',
-      payloadBut({ x: tensor('bf16', 2, 3) }),
-    ],
-    [
-      'payloads.x is "bf16 [3, 4]"; it must be bf16 [3, 3], contiguous',
-      payloadBut({ x: tensor('bf16', 3, 4) }),
-    ],
-    [
-      'payloads.x is "f16 [3, 3]"; it must be bf16 [3, 3], contiguous',
-      payloadBut({ x: tensor('f16', 3, 3) }),
-    ],
-    ['payloads.x is "u8 [3, 6]"; it must be bf16 [3, 3], contiguous', payloadBut({ x: tensor('u8', 3, 6) })],
-    [
-      'payloads.scales is Int32Array of length 3; it must be f32 [3, 1]: a tensor, or a Float32Array of length 3',
-      payloadBut({ scales: new Int32Array(3) }),
-    ],
-    ['[8, 1]"; it must be bf16 [3, 3], contiguous', payloadBut({ x: wrap(0, 'bf16', [3, 3], [8, 1]) })],
-    ['payloads.x.data is 0; it must be a device address', payloadBut({ x: wrap(0, 'bf16', [3, 3]) })],
-    [
-      'payloads.x is Uint16Array of length 18; it must be bf16 [3, 3]: a tensor, or a Uint16Array of length 9, or its bytes as a Uint8Array of length 18',
-      payloadBut({ x: new Uint16Array(18) }),
-    ],
-    ['payloads.x is "rows"; it must be bf16 [3, 3]: a tensor', payloadBut({ x: 'rows' })],
   ])('%s', (message, bad) => {
     const check = () => requireDispatchInputs(shape, asked, bad as DispatchInputs);
     expect(check).toThrow(ArgumentError);

@@ -4,13 +4,11 @@ import { RankLostError, RepeatRoundsError } from '../../src/base/errors.js';
 import type { Stream } from '../../src/gpu/index.js';
 import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
 import {
-  emptyTensor,
   LayerBuffers,
   type LayerBuffersOptions,
   MoeLayer,
   readBits,
   type Tensor,
-  tensorFrom,
   wrap,
 } from '../../src/moe/index.js';
 import { type Bits, type MoeModel, type Placement, rebalance } from '../../src/moe/layer/index.js';
@@ -19,7 +17,7 @@ import { SharedExpert } from '../../src/moe/shared-expert.js';
 import { World } from '../../src/net/world/index.js';
 import { deep, plain, raceFree } from './layers.js';
 import { liveMemory } from './live-memory.js';
-import { compareLayer, makeLayer, placeWeights, plainLayer } from './whole-layer.js';
+import { compareLayer, makeLayer, placeRows, placeWeights, plainLayer } from './whole-layer.js';
 
 const ranks = 2;
 const tokens = [3, 2];
@@ -42,9 +40,7 @@ async function createModel(world: World, stream: Stream, { chunks = 1, ...how }:
   for (const inputs of layers) {
     const weights = placeWeights(world, stream, inputs, placement);
     const layer = await MoeLayer.create(world, { buffers, model: inputs.model, ...weights });
-    const own = inputs.routed[world.rank]!.x;
-    const x = tensorFrom(world.device, stream, own, 'bf16', [own.length / 64, 64], 'x');
-    all.push({ layer, x, out: emptyTensor(world.device, 'bf16', x.shape, 'out') });
+    all.push({ layer, ...placeRows(world, stream, inputs) });
   }
   const forward = (): void => {
     for (const { layer, x, out } of all) layer.forward(x, out, stream, { chunks });
@@ -220,9 +216,7 @@ test('few tokens and many take turns in one set, whose shared expert runs beside
     const stream = world.device.createStream();
     const weights = placeWeights(world, stream, inputs);
     const layer = await MoeLayer.create(world, { model, maxTokens: 513, ...weights });
-    const own = inputs.routed[world.rank]!.x;
-    const x = tensorFrom(world.device, stream, own, 'bf16', [own.length / 64, 64], 'x');
-    const out = emptyTensor(world.device, 'bf16', x.shape, 'out');
+    const { x, out } = placeRows(world, stream, inputs);
     let from = 0;
     for (const tokens of steps[world.rank]!) {
       layer.forward(rowsOf(x, from, tokens), rowsOf(out, from, tokens), stream);

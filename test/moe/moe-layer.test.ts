@@ -1,20 +1,20 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it, test, vi } from 'vitest';
 import { ArgumentError } from '../../src/base/errors.js';
-import {
-  emptyTensor,
-  MoeLayer,
-  type MoeLayerOptions,
-  readBits,
-  type Tensor,
-  tensorFrom,
-} from '../../src/moe/index.js';
+import { emptyTensor, MoeLayer, type MoeLayerOptions, readBits, type Tensor } from '../../src/moe/index.js';
 import { profiles } from '../../src/moe/layer/index.js';
 import { World } from '../../src/net/world/index.js';
 import { deep, gptOss, plain, raceFree } from './layers.js';
 import { liveMemory, withoutRoom } from './live-memory.js';
 import { runLayer } from './run-layer.js';
-import { compareLayer, type LayerInputs, makeLayer, placeWeights, plainLayer } from './whole-layer.js';
+import {
+  compareLayer,
+  type LayerInputs,
+  makeLayer,
+  placeRows,
+  placeWeights,
+  plainLayer,
+} from './whole-layer.js';
 
 test('memory is said before there is a layer', async () => {
   const inputs = makeLayer(deep, [2, 2], 5);
@@ -87,9 +87,7 @@ test.each([1, 2] as const)('a rank without experts brings tokens all the same: c
       ...{ model: inputs.model, maxTokens: 4 / n, rounds: n, ...weights },
       ...(rank === 2 && { experts: none }),
     });
-    const { x: own } = inputs.routed[rank]!;
-    const x = tensorFrom(device, stream, own, 'bf16', [own.length / 64, 64]);
-    const out = emptyTensor(device, 'bf16', x.shape);
+    const { x, out } = placeRows(world, stream, inputs);
     layer.forward(x, out, stream, { chunks: n });
     await layer.synchronize(stream);
     const rows = layer.memory.parts.find(({ purpose }) => purpose === 'rows of experts')!;

@@ -9,7 +9,7 @@ import { MovingWeights } from '../../src/moe/moving-weights.js';
 import { World } from '../../src/net/world/index.js';
 import { needing } from '../needs.js';
 import { gptOss, raceFree } from './layers.js';
-import { compareLayer, makeLayer, placeWeights, plainLayer } from './whole-layer.js';
+import { compareLayer, makeLayer, placeRows, placeWeights, plainLayer } from './whole-layer.js';
 
 afterEach(() => void vi.restoreAllMocks());
 
@@ -52,8 +52,7 @@ async function moved(
   const runs = await World.local({ ranks: 2, nodes, device: 'sim', sim: machine, fabric }, async (world) => {
     const { stream, layer } = await layerOf(world, before, { maxTokens: 4 / chunks, rounds: chunks });
     if (mistake === 'hasty') withoutBarrier(world, 1);
-    const own = inputs.routed[world.rank]!.x;
-    const x = tensorFrom(world.device, stream, own, 'bf16', [own.length / 64, 64]);
+    const { x } = placeRows(world, stream, inputs);
     const outs: Promise<Bits>[] = [];
     const forward = (): void => {
       const out = emptyTensor(world.device, 'bf16', x.shape);
@@ -135,8 +134,7 @@ test('ranks relocate experts while each is at another forward', async () => {
   const swapped = at(0, 2, 3, 1, 3, 0);
   const runs = await raceFree({ ranks: 2, seed: '5' }, async (world) => {
     const { stream, layer } = await layerOf(world, full);
-    const own = inputs.routed[world.rank]!.x;
-    const x = tensorFrom(world.device, stream, own, 'bf16', [own.length / 64, 64]);
+    const { x } = placeRows(world, stream, inputs);
     const outs: Promise<Bits>[] = [];
     const forwards = async (count: number): Promise<void> => {
       for (let n = 0; n < count; n++) {

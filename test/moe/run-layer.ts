@@ -1,17 +1,15 @@
 /** A whole layer with weights from a seed, as one of its ranks runs it. */
 import type { Stream } from '../../src/gpu/index.js';
 import {
-  emptyTensor,
   type ForwardOptions,
   ModelFiles,
   MoeLayer,
   type MoeLayerOptions,
   type MoeLayerWeights,
   readBits,
-  tensorFrom,
 } from '../../src/moe/index.js';
 import type { World } from '../../src/net/world/index.js';
-import { type LayerInputs, placeWeights } from './whole-layer.js';
+import { type LayerInputs, placeRows, placeWeights } from './whole-layer.js';
 
 export type LayerRun = Awaited<ReturnType<typeof runLayer>>;
 
@@ -22,14 +20,10 @@ export async function runLayer(
   { chunks = 1, ...options }: Omit<MoeLayerOptions, 'model' | keyof MoeLayerWeights> & ForwardOptions,
   { times = 1, graph = false } = {},
 ) {
-  const { device, rank } = world;
-  const stream = device.createStream();
+  const stream = world.device.createStream();
   const weights = placeWeights(world, stream, inputs, options.placement);
   const layer = await MoeLayer.create(world, { model: inputs.model, ...weights, ...options });
-  const { hidden } = inputs.model;
-  const own = inputs.routed[rank]!.x;
-  const x = tensorFrom(device, stream, own, 'bf16', [own.length / hidden, hidden], 'x');
-  const out = emptyTensor(device, 'bf16', x.shape, 'out');
+  const { x, out } = placeRows(world, stream, inputs);
   if (graph) stream.beginCapture();
   layer.forward(x, out, stream, { chunks });
   const captured = graph ? stream.endCapture() : null;

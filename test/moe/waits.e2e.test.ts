@@ -13,14 +13,13 @@ import {
   MoeLayer,
   type MoeLayerOptions,
   roundsInside,
-  tensorFrom,
   type Waits,
 } from '../../src/moe/index.js';
 import { World } from '../../src/net/world/index.js';
 import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../../src/verify/testing/index.js';
 import { plain } from './layers.js';
 import { tuned } from './maskable-rounds.js';
-import { makeLayer, placeWeights } from './whole-layer.js';
+import { makeLayer, placeRows, placeWeights } from './whole-layer.js';
 
 /** Work that takes so many nanoseconds of the simulated machine. */
 const dawdle = kernel({ name: 'dawdle', params: { nanoseconds: 'u32' } }, (g, { nanoseconds }) => {
@@ -213,13 +212,12 @@ describe('a whole layer', () => {
       const stream = device.createStream();
       const weights = placeWeights(world, stream, inputs);
       const layer = await MoeLayer.create(world, { model: plain, maxTokens: 2, ...weights, ...options });
-      const own = inputs.routed[rank]!.x;
-      const x = tensorFrom(device, stream, own, 'bf16', [own.length / 64, 64]);
+      const { x, out } = placeRows(world, stream, inputs);
       const site = await callSite(device, dawdle, { grid: 1, block: 32, rank });
       site.set.nanoseconds(late);
       for (let n = 0; n < 2; n++) {
         if (rank === 1) site.launch(stream);
-        layer.forward(x, emptyTensor(device, 'bf16', x.shape), stream, { chunks });
+        layer.forward(x, out, stream, { chunks });
       }
       await layer.synchronize(stream);
       try {

@@ -1,6 +1,6 @@
 /** A whole layer with weights from a seed, as its ranks run it, and what it means in the plainest code. */
 import type { Device, Stream } from '../../src/gpu/index.js';
-import { type LayerWeightsType, tensorFrom } from '../../src/moe/index.js';
+import { emptyTensor, type LayerWeightsType, tensorFrom } from '../../src/moe/index.js';
 import {
   type Bits,
   type Dtype,
@@ -123,6 +123,17 @@ export function placeWeights(
     },
     dtypeOf(experts[0]!, 'down') as WeightsType,
   );
+}
+
+/** The rows that a rank brings, and room for those that it gets: [tokens, hidden]. */
+export function placeRows(
+  { device, rank }: { readonly device: Device; readonly rank: number },
+  stream: Stream,
+  { model: { hidden }, routed }: LayerInputs,
+) {
+  const own = routed[rank]!.x;
+  const x = tensorFrom(device, stream, own, 'bf16', [own.length / hidden, hidden], 'x');
+  return { x, out: emptyTensor(device, 'bf16', x.shape, 'out') };
 }
 
 /** The rows that each rank gets: rows are rounded as experts and what travels as fp8 round them, and added in f64. */

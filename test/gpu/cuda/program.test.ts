@@ -81,7 +81,10 @@ function prepare(programmatic = false, of = weave, overlaps = true) {
   return { launched, allowed, home, program, launcher, stream: new CudaStream(home, 0x7fab_cdef_0010) };
 }
 
-function setAll({ launcher }: ReturnType<typeof prepare>) {
+/** The same, with every parameter set. */
+function ready(...how: Parameters<typeof prepare>) {
+  const all = prepare(...how);
+  const { launcher } = all;
   launcher.set('count', 4_000_000_000);
   launcher.set('scale', 0.5);
   launcher.set('rows', 0x7fff_ffff_fff0);
@@ -89,12 +92,12 @@ function setAll({ launcher }: ReturnType<typeof prepare>) {
   launcher.set('bias', -2);
   launcher.set('total', 2n ** 63n + 5n);
   launcher.setWindow('win', window);
+  return all;
 }
 
 describe('a launch', () => {
   it('passes grid, block, stream and every parameter where the kernel reads them', () => {
-    const all = prepare();
-    setAll(all);
+    const all = ready();
     all.launcher.launch(all.stream);
     const [{ kernel: entry, config, stream, attributes, block: bytes }] = all.launched as [Launched];
     expect([entry, stream, attributes]).toEqual([0x5555_0000, 0x7fab_cdef_0010, []]);
@@ -112,8 +115,7 @@ describe('a launch', () => {
   });
 
   it('asks for shared memory that a block does not have by itself, once it is allowed', () => {
-    const all = prepare(false, wide);
-    setAll(all);
+    const all = ready(false, wide);
     all.launcher.launch(all.stream);
     expect(all.allowed).toEqual([[0x5555_0000, 8, 100_000]]);
     expect(all.launched[0]!.config[6]).toBe(100_000);
@@ -122,8 +124,7 @@ describe('a launch', () => {
   });
 
   it('sees values set after an earlier launch, and a new grid', () => {
-    const all = prepare();
-    setAll(all);
+    const all = ready();
     all.launcher.launch(all.stream);
     all.launcher.set('count', 1);
     all.launcher.setGrid(2);
@@ -134,18 +135,13 @@ describe('a launch', () => {
     ]);
   });
 
-  it('asks for programmatic dependent launch where the shape says so', () => {
-    const all = prepare(true);
-    setAll(all);
+  it.each([
+    ['where the shape says so', true, [6, 0, 1]],
+    ['and for none on a GPU that has none', false, []],
+  ])('asks for programmatic dependent launch %s', (_, overlaps, attributes) => {
+    const all = ready(true, weave, overlaps);
     all.launcher.launch(all.stream);
-    expect(all.launched[0]!.attributes).toEqual([6, 0, 1]);
-  });
-
-  it('asks for no programmatic launch on a GPU that has none', () => {
-    const all = prepare(true, weave, false);
-    setAll(all);
-    all.launcher.launch(all.stream);
-    expect(all.launched[0]!.attributes).toEqual([]);
+    expect(all.launched[0]!.attributes).toEqual(attributes);
   });
 
   it('is refused until every parameter is set', () => {
@@ -157,8 +153,7 @@ describe('a launch', () => {
   });
 
   it('is refused on a stream of another device', () => {
-    const all = prepare();
-    setAll(all);
+    const all = ready();
     const foreign = new CudaStream(fakeHome([], []), 16);
     expect(() => all.launcher.launch(foreign)).toThrow(/stream 16 of another device/);
   });

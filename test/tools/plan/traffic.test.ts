@@ -114,11 +114,20 @@ function count({ experts, place, choices }: Case, { rows }: Travel) {
   return sums;
 }
 
+/** What is asked about so many tokens of rows of so many bytes. */
+const loadOf = (
+  { experts, topK, place, law }: Omit<Case, 'name' | 'choices'>,
+  tokens: number,
+  rowBytes = 1,
+) => ({
+  ...{ hits: hits({ hidden: 1, experts, topK }, place, law), place },
+  ...{ tokens, topK, rowBytes, replicas: 1 },
+});
+
 describe.each(cases)('$name', (one) => {
-  const { experts, topK, place, law } = one;
-  const found = hits({ hidden: 1, experts, topK }, place, law);
+  const { topK, place } = one;
   const [tokens, rowBytes] = [5, 100];
-  const load = { hits: found, place, tokens, topK, rowBytes, replicas: 1 };
+  const load = loadOf(one, tokens, rowBytes);
 
   it.each(ways)('rows to each $rows, a message a $message', (way) => {
     const sums = count(one, way);
@@ -147,14 +156,7 @@ describe('messages for a peer', () => {
 
   it('are as many as there are other ranks, or rails, with any row of two tokens', () => {
     const one = cases.find(({ name }) => name === 'uniform, ranks with unequal numbers of experts')!;
-    const { experts, topK, place, law, choices } = one;
-    const load = {
-      hits: hits({ hidden: 1, experts, topK }, place, law),
-      place,
-      topK,
-      rowBytes: 1,
-      replicas: 1,
-    };
+    const { experts, place, choices } = one;
     const shape = { experts, ranks: place.ranks };
     const sets = new Map<string, number>();
     for (const [ids, p] of choices) {
@@ -176,7 +178,7 @@ describe('messages for a peer', () => {
       }
     }
     const messages = (rows: Travel['rows']) =>
-      traffic('dispatch', { ...way, rows }, { ...load, tokens: 2 }).network.messages;
+      traffic('dispatch', { ...way, rows }, loadOf(one, 2)).network.messages;
     expect(messages('rank')).toBeCloseTo(ranks, 8);
     expect(messages('expert')).toBeCloseTo(ranks, 8);
     expect(messages('rails')).toBeCloseTo(rails, 8);
@@ -184,25 +186,17 @@ describe('messages for a peer', () => {
 
   it('perfect routes reach everybody once there are as many as ranks', () => {
     const place = { ranks: 8, perNode: 2 };
-    const found = hits({ hidden: 1, experts: 16, topK: 2 }, place, { kind: 'perfect' });
-    const load = { hits: found, place, topK: 2, rowBytes: 1, replicas: 1 };
-    expect(traffic('dispatch', way, { ...load, tokens: 4 }).network.messages).toBeCloseTo(6, 8);
-    expect(traffic('dispatch', way, { ...load, tokens: 2 }).network.messages).toBeCloseTo(3, 8);
+    const of = { experts: 16, topK: 2, place, law: { kind: 'perfect' } } as const;
+    for (const tokens of [4, 2])
+      expect(traffic('dispatch', way, loadOf(of, tokens)).network.messages).toBeCloseTo(1.5 * tokens, 8);
   });
 });
 
 describe('what goes beside the rows', () => {
   const place = { ranks: 8, perNode: 4 };
-  const layer = { hidden: 64, experts: 16, topK: 2 };
-  const load = {
-    hits: hits(layer, place, { kind: 'uniform' }),
-    place,
-    tokens: 12,
-    topK: 2,
-    rowBytes: 128,
-    replicas: 1,
-  };
+  const load = loadOf({ experts: 16, topK: 2, place, law: { kind: 'uniform' } }, 12, 128);
   const way: Travel = { rows: 'rank', message: 'row', metadata: 'every rank' };
+  const rails: Travel = { rows: 'rails', message: 'chunk', metadata: 'every rank', chunk: () => 5 };
 
   it('ids and weights to every rank are counted for tokens that have no row there, too', () => {
     const { nvlink, network } = traffic('dispatch', way, load);
@@ -211,14 +205,12 @@ describe('what goes beside the rows', () => {
   });
 
   it('by rails every node hears of every token once, and its ranks of those of all nodes', () => {
-    const rails: Travel = { rows: 'rails', message: 'chunk', metadata: 'every rank', chunk: () => 5 };
     const { nvlink, network } = traffic('dispatch', rails, load);
     expect(network.bytes).toBeCloseTo(network.rows * 128 + 12 * 1 * 16, 8);
     expect(nvlink.bytes).toBeCloseTo(nvlink.rows * 128 + 2 * 12 * 3 * 16, 8);
   });
 
   it('chunks travel whether or not they hold a row, ids and weights beside rows as messages of their own', () => {
-    const rails: Travel = { rows: 'rails', message: 'chunk', metadata: 'every rank', chunk: () => 5 };
     expect(traffic('dispatch', rails, load).network.messages).toBe(1 * 3);
     expect(traffic('combine', rails, load).network.messages).toBe(1 * 3);
     const rows: Travel = { ...way, chunk: () => 32 };
@@ -236,7 +228,6 @@ describe('what goes beside the rows', () => {
   });
 
   it('by rails a group gets each row of combine once, and its ranks hand each other sums', () => {
-    const rails: Travel = { rows: 'rails', message: 'chunk', metadata: 'every rank' };
     const [one, four] = [1, 4].map((replicas) => traffic('combine', rails, { ...load, replicas }));
     expect(four!.network.rows).toBeCloseTo(one!.network.rows / 4, 8);
     expect(four!.nvlink.rows).toBeCloseTo((one!.nvlink.rows + 3 * load.tokens) / 4, 8);
@@ -244,22 +235,13 @@ describe('what goes beside the rows', () => {
 });
 
 describe('the shapes that people run', () => {
-  const layer = { hidden: 7168, experts: 256, topK: 8 };
-
   it.each([
     [16, 4, 1, 8, 1],
     [32, 6, 2.7, 24, 3],
     [64, 7, 4.6, 56, 7],
   ])('EP%i: %d rows a token by expert, %d by rails', (ranks, byExpert, byRails, peers, railPeers) => {
     const place = { ranks, perNode: 8 };
-    const load = {
-      hits: hits(layer, place, { kind: 'uniform' }),
-      place,
-      tokens: 1,
-      topK: 8,
-      rowBytes: 1,
-      replicas: 1,
-    };
+    const load = loadOf({ experts: 256, topK: 8, place, law: { kind: 'uniform' } }, 1);
     const expert = traffic('combine', { rows: 'expert', message: 'row', metadata: 'rows' }, load).network;
     const rails = traffic('combine', { rows: 'rails', message: 'peer', metadata: 'rows' }, load).network;
     expect(expert.rows).toBeCloseTo(byExpert, 6);
