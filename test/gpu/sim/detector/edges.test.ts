@@ -217,6 +217,46 @@ describe('release and acquire', () => {
     × head poll
     × data use
 
+    an acquire reaches the last link of a chain, and not its head
+    a 0:0.0, b 1:0.0, c 1:0.1 | a w data; a st release.sys flag @head; b rmw relaxed.sys flag @link; c ld acquire.cta flag; c r data
+    × head poll
+    × data use
+
+    a link between writes is as wide as both
+    a 0:0.0, b 0:1.0, c 0:1.1 | a w data; a st release.gpu flag @head; b rmw relaxed.cta flag @link; c ld acquire.gpu flag; c r data
+    × head link
+    × data use
+
+    a release leaves wider fences to the end of the chain
+    a 0:0.0, b 0:1.0, far 1:0.0 | a w data; a fence sys; a w late; a st release.gpu flag @head; b rmw relaxed.sys flag @link
+    far ld acquire.sys flag; far r data; far r late @use-late
+    × head poll
+    × late use-late
+
+    a store of too narrow a scope hands on no wider fence
+    node | a w data; a fence sys; a st relaxed.gpu flag; b ld acquire.sys flag; b r data
+    × flag poll
+    × data use
+
+    a load of too narrow a scope leaves nothing for a wider fence
+    node | a w data; a st release.sys flag; b ld relaxed.gpu flag; b fence sys; b r data
+    × flag poll
+    × data use
+
+    a narrower fence does not undo a wider one
+    node | a w data; a fence sys; a w late; a fence gpu; a st relaxed.sys flag; b ld acquire.sys flag; b r data; b r late @use-late
+    × late use-late
+
+    a narrower release does not undo the one that it continues
+    a 0:0.0, b 0:0.1, c 0:1.0, far 1:0.0 | a w data; a st release.sys flag @head; b rmw acq_rel.gpu flag @narrow
+    c rmw relaxed.sys flag @link; far ld acquire.sys flag; far r data
+    × narrow poll
+
+    nor does one from farther away
+    a 0:0.0, b 0:1.0, c 0:1.1, far 1:0.0 | a w data; a st release.sys flag @head; far rmw acq_rel.sys flag @away
+    b rmw relaxed.sys flag @link; c ld acquire.gpu flag; c r data
+    × away poll
+
     a weak store to the flag is a race and synchronises nothing
     node | a w data; a w flag; b ld acquire.sys flag; b r data
     × flag poll
@@ -264,6 +304,7 @@ describe('release and acquire', () => {
         script.rmw(thread, 'release', 'gpu', buffer, flag, `count ${lane}`);
       }
       script.write(launch.thread(0, 7), buffer, 4 * 40, 'write behind its count');
+      script.rmw(launch.thread(1, 1), 'relaxed', 'gpu', buffer, flag, 'link');
       script.load(reader, order, scope, buffer, flag, 'look');
       if (fenced) script.fence(reader, scope);
       for (let word = 0; word < 41; word++) script.read(reader, buffer, 4 * word, `read ${word}`);
