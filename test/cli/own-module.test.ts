@@ -1,7 +1,7 @@
 /** `heddle check ./mine.ts` and `heddle emit ./mine.ts`: kernels of one's own, in TypeScript as it is. */
 import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { heddle } from '../../src/cli/program.js';
 import { temporaryFolder } from '../temporary.js';
@@ -30,6 +30,9 @@ export const mail = layout('mail', { here: field('u32', 1), word: field('u32', 3
   write('wrong.ts', mine('gpu'));
   write('timed.ts', `${mine('sys')}export const timed = ${timed};\n`);
   write('nothing.ts', 'export const answer: number = 42;\n');
+  const one = (name: string) =>
+    `export const ${name} = kernel({ name: '${name}', params: { out: pointer('u32') } }, (g, { out }) => { g.store(out, 1); });\n`;
+  write('two.ts', `import { kernel, pointer } from ${door('lang')};\n${one('ping')}${one('pong')}`);
 });
 
 const timed = `configuration('a copy', { ranks: 2 }, async ({ device, rank }) => {
@@ -117,17 +120,36 @@ test('TypeScript that another names .js is found also where Node.js takes types 
   expect(stdout).toContain('post_kernel(');
 });
 
-test('a module of several kernels is printed kernel by kernel', async () => {
-  const one = (name: string) =>
-    `export const ${name} = kernel({ name: '${name}', params: { out: pointer('u32') } }, (g, { out }) => { g.store(out, 1); });\n`;
-  const file = write(
-    'two.ts',
-    `import { kernel, pointer } from ${door('lang')};\n${one('ping')}${one('pong')}`,
-  );
-  const { status, stdout } = await run('emit', file, '--json');
+test('of a module of several kernels one is printed by its name', async () => {
+  expect((await run('emit', join(folder, 'two.ts'), 'pong')).stdout).toContain('pong_kernel(');
+});
+
+test.each<[string, string, readonly string[], RegExp]>([
+  ['emit', 'two.ts', [], /two\.ts.* exports several kernels: name one of ping, pong/],
+  ['emit', 'mine.ts', ['past'], /^kernel is "past"; it must be one of post$/],
+  [
+    ...(['emit', join(root, 'examples/ring.ts'), []] as const),
+    /ring\.ts"; it must be a module that exports a kernel itself; a function that makes kernels is not one/,
+  ],
+  ['check', 'nothing.ts', [], /it must be a module that exports kernels, or what configuration/],
+  [
+    ...(['check', 'mine.ts', ['--list', '--replay', 'random-0']] as const),
+    /option '--list' cannot be used with option '--replay <schedule>'/,
+  ],
+  ['check', './nowhere.ts', [], /nowhere\.ts.*there is no such file/],
+  [
+    ...(['bench', 'wrong.ts', ['--device', 'sim']] as const),
+    /--configuration is "a letter among 2"; it must be one whose program returns a round/,
+  ],
+  [
+    ...(['bench', 'timed.ts', ['--device', 'sim', '--configuration', 'b']] as const),
+    /--configuration is "b"; it must be one of a copy, a letter among 2/,
+  ],
+  ['bench', 'nothing.ts', ['--device', 'sim'], /it must be a module that exports kernels/],
+])('heddle %s %s %j says what is wrong', async (command, name, more, message) => {
+  const { status, stdout } = await run(command, resolve(folder, name), ...more, '--json');
   expect(status).toBe(2);
-  expect(stdout).toMatch(/two\.ts.* exports several kernels: name one of ping, pong/);
-  expect((await run('emit', file, 'pong')).stdout).toContain('pong_kernel(');
+  expect(JSON.parse(stdout).error.message).toMatch(message);
 });
 
 const throws: string = "export const one: number = 1;\nthrow new Error('no, not today');\n";
@@ -161,9 +183,7 @@ test.each([
 ])('%s, which cannot be loaded, is named with the place', async (name, text, message) => {
   const { status, stdout } = await run('check', write(name, text), '--json');
   expect(status).toBe(1);
-  const { error } = JSON.parse(stdout) as {
-    readonly error: { readonly message: string; readonly code: string };
-  };
+  const { error } = JSON.parse(stdout);
   expect(error.code).toBe('HEDDLE_FILE');
   expect(error.message).toMatch(/ cannot be loaded: /);
   expect(error.message).toMatch(message);
@@ -263,18 +283,9 @@ export const hasty = configuration('hasty', { ranks: 1 }, async () => process.ex
     expect((await run('check', path, '--list')).stdout).toBe('several: 1 configuration of post\n');
   });
 
-  test('--list, and what is wrong with a module', async () => {
+  test('--list names what there is', async () => {
     const listed = await run('check', join(folder, 'mine.ts'), '--list', 'post');
     expect(listed.stdout).toBe('mine: 1 configuration of post\n  a letter among 2\n');
-    const nothing = await run('check', join(folder, 'nothing.ts'), '--json');
-    expect(nothing.status).toBe(2);
-    expect(nothing.stdout).toMatch(/it must be a module that exports kernels, or what configuration/);
-    const both = await run('check', join(folder, 'mine.ts'), '--list', '--replay', 'random-0', '--json');
-    expect(both.status).toBe(2);
-    expect(both.stdout).toContain("option '--list' cannot be used with option '--replay <schedule>'");
-    const nowhere = await run('check', './nowhere.ts', '--json');
-    expect(nowhere.status).toBe(2);
-    expect(nowhere.stdout).toMatch(/nowhere\.ts.*there is no such file/);
   });
 });
 
@@ -301,39 +312,11 @@ describe('heddle bench', () => {
     const shown = await run('bench', path, '--device', 'sim', '--configuration', 'a copy');
     expect(shown.stdout).toMatch(/^a copy: 2 ranks, 2 rounds back to back\n.*steps.*\n\n +a round steps/);
   });
-
-  test.each([
-    [[], 'wrong.ts', /--configuration is "a letter among 2"; it must be one whose program returns a round/],
-    [
-      ['--configuration', 'b'],
-      'timed.ts',
-      /--configuration is "b"; it must be one of a copy, a letter among 2/,
-    ],
-    [[], 'nothing.ts', /it must be a module that exports kernels/],
-  ])('%j says what %s lacks', async (more, name, message) => {
-    const { status, stdout } = await run('bench', join(folder, name), '--device', 'sim', '--json', ...more);
-    expect(status).toBe(2);
-    expect(JSON.parse(stdout).error.message).toMatch(message);
-  });
 });
 
-describe('heddle emit', () => {
-  test('prints the CUDA of the only kernel, of one by name, or lists them', async () => {
-    const path = join(folder, 'mine.ts');
-    expect((await run('emit', path)).stdout).toContain('post_kernel(');
-    expect((await run('emit', path, 'post', '--ir')).stdout).toContain('store');
-    expect((await run('emit', path, '--list')).stdout).toBe(`post  ${path}\n`);
-    const unknown = await run('emit', path, 'past', '--json');
-    expect(unknown.status).toBe(2);
-    expect(JSON.parse(unknown.stdout).error.message).toBe('kernel is "past"; it must be one of post');
-  });
-
-  test('says of a module that has configurations alone that it exports no kernel', async () => {
-    const path = join(root, 'examples/ring.ts');
-    const { status, stdout } = await run('emit', path, '--json');
-    expect(status).toBe(2);
-    expect(JSON.parse(stdout).error.message).toMatch(
-      /ring\.ts"; it must be a module that exports a kernel itself; a function that makes kernels is not one/,
-    );
-  });
+test('heddle emit prints the CUDA of the only kernel, the IR of one by name, or lists them', async () => {
+  const path = join(folder, 'mine.ts');
+  expect((await run('emit', path)).stdout).toContain('post_kernel(');
+  expect((await run('emit', path, 'post', '--ir')).stdout).toContain('store');
+  expect((await run('emit', path, '--list')).stdout).toBe(`post  ${path}\n`);
 });

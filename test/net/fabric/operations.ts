@@ -74,9 +74,7 @@ async function waitForRoom(over: Over, queue: number): Promise<void> {
 export const operations: Readonly<Record<string, (over: Over) => Promise<void>>> = {
   'write the slice that was named, and nothing beside it': async (over) => {
     const { a, b, source, target, remote } = await pair(over);
-    bytesOf(source).forEach((_, i, bytes) => {
-      bytes[i] = i * 7 + 1;
-    });
+    bytesOf(source).set(Uint8Array.from({ length: 1 << 16 }, (_, i) => i * 7 + 1));
     const counter = a.counter();
     const write = { source, sourceOffset: 100, target: remote, targetOffset: 5000, bytes: 30_000, counter };
     a.write({ ...write, immediate: 3 });
@@ -107,9 +105,7 @@ export const operations: Readonly<Record<string, (over: Over) => Promise<void>>>
     const c = await openEngine(over);
     const targetC = c.allocate(1 << 16);
     const group = a.group([remote, a.remote(a.addPeer(c.address, 'c'), targetC.descriptor)]);
-    bytesOf(source).forEach((_, i, bytes) => {
-      bytes[i] = i >> 8;
-    });
+    bytesOf(source).set(Uint8Array.from({ length: 1 << 16 }, (_, i) => i >> 8));
     const counter = a.counter();
     const pages = Array.from({ length: 200 }, (_, i) => i);
     a.paged({
@@ -141,9 +137,7 @@ export const operations: Readonly<Record<string, (over: Over) => Promise<void>>>
 
   'cut writes up over several rails and count each once': async (over) => {
     const { a, b, source, target, whole } = await pair({ ...over, rails: 3, shard: 'bytes' });
-    bytesOf(source).forEach((_, i, bytes) => {
-      bytes[i] = i * 11 + (i >> 8);
-    });
+    bytesOf(source).set(Uint8Array.from({ length: 1 << 16 }, (_, i) => i * 11 + (i >> 8)));
     const counter = a.counter();
     for (const bytes of [65_536, 100, 1]) a.write({ ...whole, bytes, immediate: 8, counter });
     until([a, b], () => counter.reached(3) && b.immediate(8).landed === 3);

@@ -26,6 +26,17 @@ function program(source: string): string {
   return file;
 }
 
+/** One that says when it is ready, and waits. */
+const waiting = (handlers = '') => program(`${handlers} setInterval(() => {}, 1000); console.log('ready');`);
+
+/** One that ends, but has started a process first, and says its id. */
+const starting = (options: string) =>
+  program(`
+    import { spawn } from 'node:child_process';
+    const child = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], ${options});
+    console.log(child.pid);
+    child.unref();`);
+
 /** A test that failed leaves no ranks behind. */
 const running = new Set<Launch>();
 afterEach(() => {
@@ -62,12 +73,10 @@ describe('a launch', () => {
       process.stderr.write('no newline');`);
     const { result, stdout, stderr } = await run({ ranks: 3, program: file, args: ['a b', '--json'] });
     expect(result).toMatchObject({ exitCode: 0, timedOut: false, firstFailure: null });
-    expect(result.results.map(({ rank, exitCode }) => [rank, exitCode])).toEqual([
-      [0, 0],
-      [1, 0],
-      [2, 0],
-    ]);
     const ranks = [0, 1, 2];
+    expect(result.results.map(({ rank, exitCode }) => [rank, exitCode])).toEqual(
+      ranks.map((rank) => [rank, 0]),
+    );
     expect(stdout.lines.sort()).toEqual(ranks.map((rank) => `[rank ${rank}] ${rank} 3 ${rank} 1 a b|--json`));
     expect(stderr.lines.sort()).toEqual(ranks.map((rank) => `[rank ${rank}] no newline`));
   });
@@ -77,12 +86,9 @@ describe('a launch', () => {
       const { HEDDLE_RANK, HEDDLE_NODES, HEDDLE_DEVICE, HEDDLE_RANKS_HERE } = process.env;
       console.log(HEDDLE_RANK, HEDDLE_NODES, HEDDLE_DEVICE, HEDDLE_RANKS_HERE);`);
     const real = await run({ ranks: 4, nodes: 2, program: file });
-    expect(real.stdout.lines.sort()).toEqual([
-      '[rank 0] 0 2 undefined undefined',
-      '[rank 1] 1 2 undefined undefined',
-      '[rank 2] 2 2 undefined undefined',
-      '[rank 3] 3 2 undefined undefined',
-    ]);
+    expect(real.stdout.lines.sort()).toEqual(
+      [0, 1, 2, 3].map((rank) => `[rank ${rank}] ${rank} 2 undefined undefined`),
+    );
     const simulated = await run({ ranks: 4, nodes: 2, device: 'sim', program: file });
     expect(simulated.stdout.lines.sort()).toEqual(['[ranks 0-1] 0 2 sim 2', '[ranks 2-3] 2 2 sim 2']);
     expect(simulated.result.results.map(({ rank, ranks }) => [rank, ranks])).toEqual([
@@ -105,10 +111,9 @@ describe('a launch', () => {
   });
 
   it('passes a signal on, and takes the exit code of the rank that fails first', async () => {
-    const file = program(`
-      process.on('SIGINT', () => process.exit(process.env.HEDDLE_RANK === '1' ? 42 : 0));
-      setInterval(() => {}, 1000);
-      console.log('ready');`);
+    const file = waiting(
+      "process.on('SIGINT', () => process.exit(process.env.HEDDLE_RANK === '1' ? 42 : 0));",
+    );
     const { launch, stdout } = await start({ ranks: 2, program: file });
     await stdout.atLeast(2, /ready/);
     launch.signal('SIGINT');
@@ -116,10 +121,7 @@ describe('a launch', () => {
   });
 
   it('ends them at the second signal, whatever the grace time', async () => {
-    const file = program(`
-      process.on('SIGINT', () => console.log('ignored'));
-      setInterval(() => {}, 1000);
-      console.log('ready');`);
+    const file = waiting("process.on('SIGINT', () => console.log('ignored'));");
     const { launch, stdout } = await start({ ranks: 2, program: file, graceMs: 600_000 });
     await stdout.atLeast(2, /ready/);
     launch.signal('SIGINT');
@@ -146,28 +148,19 @@ describe('a launch', () => {
   });
 
   it('ends everything when its time is over', async () => {
-    const file = program('setInterval(() => {}, 1000)');
-    const { result, notes } = await run({ ranks: 2, program: file, timeoutMs: 300 });
+    const { result, notes } = await run({ ranks: 2, program: waiting(), timeoutMs: 300 });
     expect(result).toMatchObject({ exitCode: 124, timedOut: true });
     expect(notes.lines[0]).toBe('not finished after 0.3 s; the ranks have 40 s to end');
   });
 
   it('leaves nothing behind that a rank has started, in its group', async () => {
-    const file = program(`
-      import { spawn } from 'node:child_process';
-      const child = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], { stdio: 'inherit' });
-      console.log(child.pid);
-      child.unref();`);
+    const file = starting("{ stdio: 'inherit' }");
     const { stdout } = await run({ ranks: 1, program: file });
     await untilEnded([Number(stdout.lines[0]!.split('] ')[1])]);
   });
 
   it('does not wait for ever for what a rank has put outside its group', async () => {
-    const file = program(`
-      import { spawn } from 'node:child_process';
-      const child = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], { stdio: 'inherit', detached: true });
-      console.log(child.pid);
-      child.unref();`);
+    const file = starting("{ stdio: 'inherit', detached: true }");
     const { result, stdout } = await run({ ranks: 1, program: file });
     expect(result.exitCode).toBe(0);
     process.kill(Number(stdout.lines[0]!.split('] ')[1]), 'SIGKILL');
@@ -217,10 +210,7 @@ describe('when the grace time is over', () => {
   const graceMs = 1000;
 
   it('ranks that ignore a signal are ended', async () => {
-    const file = program(`
-      process.on('SIGTERM', () => console.log('ignored'));
-      setInterval(() => {}, 1000);
-      console.log('ready');`);
+    const file = waiting("process.on('SIGTERM', () => console.log('ignored'));");
     const { launch, stdout } = await start({ ranks: 2, program: file, graceMs });
     await stdout.atLeast(2, /ready/);
     launch.signal('SIGTERM');
@@ -232,12 +222,10 @@ describe('when the grace time is over', () => {
   });
 
   it('those are ended that one has left behind, and that did not end when they were asked at half of it', async () => {
-    const file = program(`
+    const file = waiting(`
       const rank = process.env.HEDDLE_RANK;
       process.on('SIGUSR2', () => process.exit(9));
-      process.on('SIGTERM', () => { console.log('asked'); if (rank === '0') process.exit(0); });
-      setInterval(() => {}, 1000);
-      console.log('ready');`);
+      process.on('SIGTERM', () => { console.log('asked'); if (rank === '0') process.exit(0); });`);
     const { launch, stdout, notes } = await start({ ranks: 3, program: file, graceMs });
     const { pids, finished } = launch;
     await stdout.atLeast(3, /ready/);
@@ -407,8 +395,7 @@ describe('heddle run', () => {
   });
 
   it('passes Ctrl-C on, and forwards lines as they are with --no-prefix', async () => {
-    const file = program("setInterval(() => {}, 1000); console.log('ready')");
-    const { child, stdout, ended } = heddle('-n', '2', '--no-prefix', file);
+    const { child, stdout, ended } = heddle('-n', '2', '--no-prefix', waiting());
     await stdout.atLeast(2, /^ready$/);
     child.kill('SIGINT');
     expect(await ended).toBe(130);

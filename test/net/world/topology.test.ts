@@ -2,10 +2,11 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { SimMachine } from '../../../src/gpu/sim/index.js';
 import { nodesByReach, topologyOf } from '../../../src/gpu/topology.js';
-import { ExpertParallel, row } from '../../../src/moe/index.js';
+import { ExpertParallel } from '../../../src/moe/index.js';
 import { type Topology, World } from '../../../src/net/world/index.js';
 import { LocalCircle } from '../../../src/net/world/local-circle.js';
 import { findTopology } from '../../../src/net/world/nodes.js';
+import { layerOf, shapeOfRounds } from '../../../src/verify/testing/index.js';
 
 /** Topologies of ranks whose GPUs belong to the machines `of`; `told` says what each knows by itself. */
 function found(
@@ -39,14 +40,8 @@ describe('nodes', () => {
   });
 
   it('are one where all can map each other, with nothing to explain', async () => {
-    expect((await found([0, 0]))[1]).toEqual({
-      nodes: 1,
-      node: 0,
-      localRank: 1,
-      localRanks: 2,
-      members: [[0, 1]],
-      apart: null,
-    });
+    const two = { nodes: 1, node: 0, localRanks: 2, members: [[0, 1]], apart: null };
+    expect((await found([0, 0]))[1]).toEqual({ ...two, localRank: 1 });
     expect((await found([0]))[0]!.nodes).toBe(1);
   });
 
@@ -117,24 +112,13 @@ describe('a world of two nodes in one process', () => {
       await world.barrier();
       return [...(await stream.copyOut(own.address, 3))];
     });
-    expect(read).toEqual([
-      [10, 11, 0],
-      [10, 11, 0],
-      [12, 13, 0],
-      [12, 13, 0],
-    ]);
+    expect(read).toEqual([10, 10, 12, 12].map((first) => [first, first + 1, 0]));
   });
 
   it('is refused by kernels that need one, and cannot have nodes of unequal size', async () => {
-    const create = (world: World) =>
-      ExpertParallel.create(world, {
-        experts: 4,
-        topK: 1,
-        maxTokens: 1,
-        payloads: { x: row('bf16', 8) },
-        output: row('bf16', 8),
-        family: 'one-sided',
-      });
+    const of = { ranks: 4, experts: 4, topK: 1, maxTokens: 1, hidden: 8, dtype: 'bf16' } as const;
+    const shape = shapeOfRounds(of);
+    const create = (world: World) => ExpertParallel.create(world, layerOf(shape, { family: 'one-sided' }));
     await expect(World.local({ ranks: 4, nodes: 2, device: 'sim' }, create)).rejects.toThrow(
       /need all ranks in one node, but this world has 2; this rank's is ranks 0, 1/,
     );

@@ -21,6 +21,14 @@ const fixture = (name: string) => transpiled(`test/net/world/programs/${name}.ts
 const disposeAll = (circles: readonly ProcessCircle[]) =>
   Promise.all(circles.map((circle) => circle.dispose()));
 const longMs = 20_000;
+const nothing = () => {};
+/** Hears what a test says alone. */
+const deaf = {
+  ...{ came: nothing, said: nothing, regrouped: nothing },
+  left: nothing,
+  lost: nothing,
+  over: nothing,
+};
 
 describe('in etcd', { ...needing('etcd'), timeout: 60_000 }, () => {
   let server: EtcdServer;
@@ -109,24 +117,14 @@ describe('in etcd', { ...needing('etcd'), timeout: 60_000 }, () => {
     expect(await server.count('heddle/tests/long/said/')).toBeLessThanOrEqual(3 * 4);
     await disposeAll(circles);
   });
-});
 
-describe('who may write to etcd, but does not know the secret,', {
-  ...needing('etcd'),
-  timeout: 60_000,
-}, () => {
-  let server: EtcdServer;
-  beforeAll(async () => {
-    server = await EtcdServer.start();
-  });
-  afterAll(() => server.end());
   const recordOf = async (world: string, call: string) => {
     const key = text64(`heddle/tests/${world}/said/0/${call}`);
     const [kv] = (await server.ask<RangeAnswer>('kv/range', { key })).kvs ?? [];
     return { key, value: kv!.value };
   };
 
-  it('cannot put back what a rank said before', async () => {
+  it('who does not know the secret cannot put back what a rank said before', async () => {
     const circles = await joinInEtcd(server, 2, { world: 'back', secret: 'the secret of this test' });
     const say = (n: number) => Promise.all(circles.map((circle) => circle.allGather(Uint8Array.of(n), 'n')));
     await say(1);
@@ -138,16 +136,14 @@ describe('who may write to etcd, but does not know the secret,', {
     await disposeAll(circles);
   });
 
-  it('cannot let a rank say what it said in an earlier world of the same name', async () => {
+  it('who does not know the secret cannot let a rank say what it said in an earlier world of the same name', async () => {
     const said: number[] = [];
-    const nothing = () => {};
-    const reader = { came: nothing, regrouped: nothing, left: nothing, lost: nothing, over: nothing };
     const open = async () => {
       const place = { world: 'again', ranks: 1, secret: 'the secret of this test', lossTimeoutMs: longMs };
       const etcd = parseEtcdAddress('rendezvous', server.rendezvous);
       const world = await EtcdWorld.open({ ...place, etcd }, longMs);
       await world.join(0, longMs);
-      world.start({ ...reader, said: (_, __, bytes) => said.push(bytes[0]!) });
+      world.start({ ...deaf, said: (_, __, bytes) => said.push(bytes[0]!) });
       return world;
     };
     const call = { type: 'arrive', id: 0, kind: 'barrier', operation: 'it', timeoutMs: longMs } as const;
@@ -229,10 +225,8 @@ describe('an etcd', { ...needing('etcd'), timeout: 60_000 }, () => {
     );
     await world.join(0, longMs);
     const came: number[] = [];
-    const nothing = () => {};
-    const reader = { said: nothing, regrouped: nothing, left: nothing, lost: nothing, over: nothing };
     const timers = vi.spyOn(globalThis, 'setInterval');
-    world.start({ ...reader, came: (rank) => came.push(rank) });
+    world.start({ ...deaf, came: (rank) => came.push(rank) });
     // Its process may stand still for nine tenths of it, wherever that falls between two signs of life.
     expect(timers.mock.calls[0]![1]).toBeLessThanOrEqual(lossTimeoutMs / 10);
     timers.mockRestore();
