@@ -21,29 +21,27 @@ import { gemmKernel } from '../../lang/hopper/gemm.js';
 import { machineOf } from './harness.js';
 
 describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
+  async function right(run: (device: Device) => Promise<Outcome>, seed = '0'): Promise<void> {
+    const { machine, rank } = machineOf({ ranks: 1, mode, seed });
+    const { result, expected } = await run(rank.device);
+    expect(machine.findings).toEqual([]);
+    expect(result).toEqual(expected);
+  }
+
   // How tiles lie is the same for the race detector.
   const gemms = gemmCases.filter(({ swizzle }) => mode === 'fast' || swizzle === 128);
   test.each(gemms.map((one) => ({ name: gemmName(one), one })))('a GEMM of $name', async ({ one }) => {
-    const { machine, ranks } = machineOf({ ranks: 1, mode });
-    const { result, expected } = await multiply(ranks[0]!.device, one);
-    expect(machine.findings).toEqual([]);
-    expect(result).toEqual(expected);
+    await right((device) => multiply(device, one));
   });
 
   test('boxes for both blocks of a cluster', async () => {
     for (const seed of mode === 'fast' ? ['0'] : Array.from({ length: 6 }, (_, i) => String(i))) {
-      const { machine, ranks } = machineOf({ ranks: 1, mode, seed });
-      const { result, expected } = await shareBoxes(ranks[0]!.device);
-      expect(machine.findings).toEqual([]);
-      expect(result).toEqual(expected);
+      await right(shareBoxes, seed);
     }
   });
 
   test.each(boxCases.map((one) => ({ name: boxName(one), one })))('a box, $name', async ({ one }) => {
-    const { machine, ranks } = machineOf({ ranks: 1, mode });
-    const { result, expected } = await moveBox(ranks[0]!.device, one);
-    expect(machine.findings).toEqual([]);
-    expect(result).toEqual(expected);
+    await right((device) => moveBox(device, one));
   });
 });
 

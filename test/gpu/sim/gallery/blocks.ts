@@ -1,8 +1,6 @@
 /** Mistakes inside one GPU: within a block, and between blocks. More are programs that the playground shows too, and in ../findings.test.ts. */
-import { kernel, pointer } from '../../../../src/lang/index.js';
-import { type Exhibit, less, onOneRank, race } from './exhibit.js';
-
-const params = { input: pointer('u32'), scratch: pointer('u32'), out: pointer('u32') } as const;
+import { kernel } from '../../../../src/lang/index.js';
+import { type Exhibit, less, onOneRank, params, race } from './exhibit.js';
 
 const meets = (name: string, all: boolean) =>
   kernel({ name, params, using: { ALL: all } }, (g, { out }, { ALL }) => {

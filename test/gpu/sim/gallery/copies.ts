@@ -1,8 +1,6 @@
 /** Mistakes with what copies beside a thread: its path to memory, the shared memory that it uses, and the mbarriers it arrives at. */
-import { kernel, pointer } from '../../../../src/lang/index.js';
-import { type Exhibit, less, misuse, onOneRank, race } from './exhibit.js';
-
-const params = { input: pointer('u32'), scratch: pointer('u32'), out: pointer('u32') } as const;
+import { kernel } from '../../../../src/lang/index.js';
+import { type Exhibit, less, misuse, onOneRank, params, race } from './exhibit.js';
 
 /**
  * A stage that is filled by bulk loads and read by all lanes, again and again. The barrier says that all have read, but by

@@ -1,7 +1,7 @@
 /** What an exhibit of the gallery is, and how both of its kernels are run. */
 
 import { type Finding, SimMachine } from '../../../../src/gpu/sim/index.js';
-import type { IrModule, Kernel } from '../../../../src/lang/index.js';
+import { type IrModule, type Kernel, pointer } from '../../../../src/lang/index.js';
 import { mutantsOf, mutate } from '../../../../src/verify/check/mutants.js';
 import { launch, type Rank, ranksOn, windowsOf } from '../harness.js';
 
@@ -85,6 +85,9 @@ export function onWindow(
     await Promise.all(every);
   };
 }
+
+/** Of kernels on one rank. */
+export const params = { input: pointer('u32'), scratch: pointer('u32'), out: pointer('u32') } as const;
 
 /** One rank, and memory of its own that nobody has written: `input` (written), `scratch`, `out`. */
 export function onDevice(twins: Twins, shape: { grid?: number; block?: number } = {}): Exhibit['run'] {

@@ -1,16 +1,16 @@
 /** Mistakes of the field that no fence mends: a barrier word that is set back too early, and the routes of another token. */
 import { kernel, layout, peers, pointer, field as words } from '../../../../src/lang/index.js';
-import { type Exhibit, onOneRank, onWindow } from './exhibit.js';
+import { type Exhibit, onOneRank, onWindow, params } from './exhibit.js';
 
 const Gate = layout('Gate', { open: words('u32', 1), through: words('u32', 1) });
-const params = { win: peers(Gate), out: pointer('u32'), epoch: 'u32' } as const;
+const gate = { win: peers(Gate), out: pointer('u32'), epoch: 'u32' } as const;
 
 /**
  * Block 0 lets the others go on by a word that it sets to 1 and, for the next time, back to 0. A block that has not looked by then never
  * goes on. MORI's barrier at the start of combine did that, and combine hung now and then (ROCm/mori 494).
  */
 const setBack = (name: string, waits: boolean) =>
-  kernel({ name, params, using: { WAITS: waits } }, (g, { win }, { WAITS }) => {
+  kernel({ name, params: gate, using: { WAITS: waits } }, (g, { win }, { WAITS }) => {
     const gate = win.at(0);
     if (g.blockIdx.x === 0) {
       g.store(gate.open, 1, { order: 'release', scope: 'gpu' });
@@ -29,20 +29,13 @@ const setBack = (name: string, waits: boolean) =>
  * returns them, got other tokens' rows, or none, without a word (ROCm/mori 475, refused since 546).
  */
 const back = (name: string, own: boolean) =>
-  kernel(
-    {
-      name,
-      params: { input: pointer('u32'), scratch: pointer('u32'), out: pointer('u32') },
-      using: { OWN: own },
-    },
-    (g, { input, scratch, out }, { OWN }) => {
-      const token = g.threadIdx.x;
-      const route = (5 * token + 3) % 32;
-      g.store(scratch.at(route), g.load(input.at(token)));
-      g.barrier();
-      g.store(out.at(token), g.load(scratch.at(OWN ? route : token)));
-    },
-  );
+  kernel({ name, params, using: { OWN: own } }, (g, { input, scratch, out }, { OWN }) => {
+    const token = g.threadIdx.x;
+    const route = (5 * token + 3) % 32;
+    g.store(scratch.at(route), g.load(input.at(token)));
+    g.barrier();
+    g.store(out.at(token), g.load(scratch.at(OWN ? route : token)));
+  });
 
 export const field: readonly Exhibit[] = [
   {

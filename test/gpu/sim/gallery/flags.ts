@@ -69,8 +69,8 @@ const right = pass('pass', { send, receive });
 const dataWrite = 'g.store(win.at(1).data.at(lane)';
 const dataRead = 'g.store(out.at(lane), g.load(win.at(1).data';
 
-const exhibit = (name: string, twins: Twins, hint: RegExp): Exhibit => ({
-  ...{ name, ranks: 2, run: onWindow(twins, Post.bytes) },
+const exhibit = (name: string, twins: Twins, hint: RegExp, rounds = 1): Exhibit => ({
+  ...{ name, ranks: 2, run: onWindow(twins, Post.bytes, { rounds }) },
   expect: { kind: 'race', buffer: 'window', location: /^data\[/, statements: [dataWrite, dataRead], hint },
 });
 
@@ -88,22 +88,12 @@ export const flags: readonly Exhibit[] = [
     less(right, 'g.barrier', 'removed', 1),
     /nothing orders thread \d+ after that: a barrier must come after it and before the load/,
   ),
-  {
-    name: 'reuse one round too early',
-    ranks: 2,
-    run: onWindow(
-      { wrong: right, right: pass('pass_and_say', { send: sendWhenTaken, receive: receiveAndSay }) },
-      Post.bytes,
-      { rounds: 3 },
-    ),
-    expect: {
-      kind: 'race',
-      buffer: 'window',
-      location: /^data\[/,
-      statements: [dataRead, dataWrite],
-      hint: /overwrites what rank 1 read before, and nothing orders the reuse/,
-    },
-  },
+  exhibit(
+    'reuse one round too early',
+    { wrong: right, right: pass('pass_and_say', { send: sendWhenTaken, receive: receiveAndSay }) },
+    /overwrites what rank 1 read before, and nothing orders the reuse/,
+    3,
+  ),
   {
     name: 'a wait for exact equality that is overtaken',
     ranks: 2,

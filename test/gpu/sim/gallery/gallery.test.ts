@@ -148,7 +148,7 @@ describe('a finding as text', () => {
     expect(await textOf('bulk store not awaited at the end')).toMatchInlineSnapshot(`
       "Misuse: its thread ends while this copy may still read shared memory, which is then the next block's; the copy has not been awaited: do so before the end of the kernel (g.bulk.waitReads)
           shared memory, stage[n]
-          test/gpu/sim/gallery/copies.ts:64:5  g.bulk.store(out.as('v16'), stage.as('v16'), 128)
+          test/gpu/sim/gallery/copies.ts:62:5  g.bulk.store(out.as('v16'), stage.as('v16'), 128)
             read, weak, by sent on rank 0, block 0, thread n"
     `);
   });
@@ -156,7 +156,7 @@ describe('a finding as text', () => {
   it('lists who takes part in a divergent operation', async () => {
     expect(await textOf('barrier under divergence')).toMatchInlineSnapshot(`
       "Divergence: not all threads take part in a barrier of the block
-          test/gpu/sim/gallery/blocks.ts:12:17 (divergent_barrier, rank 0, block 0)
+          test/gpu/sim/gallery/blocks.ts:10:17 (divergent_barrier, rank 0, block 0)
           there: threads 0–39; missing: threads 40–63"
     `);
   });

@@ -1,8 +1,6 @@
 /** Mistakes between warps of a block that have parts of their own: groups that meet, producers and consumers. */
-import { kernel, pointer, pipeline as stagesOf } from '../../../../src/lang/index.js';
-import { type Exhibit, less, onOneRank, race } from './exhibit.js';
-
-const params = { input: pointer('u32'), scratch: pointer('u32'), out: pointer('u32') } as const;
+import { kernel, pipeline as stagesOf } from '../../../../src/lang/index.js';
+import { type Exhibit, less, onOneRank, params, race } from './exhibit.js';
 
 /** Two warps reverse 64 words; the third has work of its own and meets nobody. */
 const reverse = kernel({ name: 'reverse', params }, (g, { input, out }) => {
