@@ -1,5 +1,5 @@
 /** Mistakes that no call can see make a kernel give up waiting for a rank that lives: the error says what is likely. */
-import { expect, test, vi } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { type HeddleError, RankLostError } from '../../src/base/errors.js';
 import type { Stream } from '../../src/gpu/index.js';
 import { ExpertParallel, emptyTensor, row } from '../../src/moe/index.js';
@@ -50,15 +50,35 @@ function heard({
 
 const families = ['one-sided', 'portable'];
 
-test.each(families)('%s: a round on two streams that nothing orders', async (family) => {
-  const errors = await heard({ family, between() {} });
-  const lost = errors.filter((error) => error instanceof RankLostError);
-  expect(lost.length).toBeGreaterThan(0);
-  for (const { message } of lost) {
-    expect(message).toMatch(
-      /^rank \d did not answer during \w+ \(epoch \d\); this rank enqueued a round on more than one stream, .*stream.wait\)$/,
-    );
-  }
+const mistakes: readonly (readonly [string, Omit<Trial, 'family'>, RegExp])[] = [
+  [
+    'a round on two streams that nothing orders',
+    { between() {} },
+    /^rank \d did not answer during \w+ \(epoch \d\); this rank enqueued a round on more than one stream, .*stream.wait\)$/,
+  ],
+  [
+    'ranks of a group that bring different numbers of tokens',
+    { replicas: 2, tokens: [4, 2] },
+    /^rank \d did not answer during combine \(epoch 1\); ranks 0 to 1 are a group, .* tokens to a round: rank 0 last brought 4, rank 1 last brought 2$/,
+  ],
+  [
+    'a rank that forgets to combine',
+    { forgets: 1 },
+    /rank 1 did not answer during combine.*rank 1 has dispatched a round and not combined it/,
+  ],
+  [
+    'a rank that does not come',
+    { absent: 1 },
+    /rank 1 did not answer during dispatch.*; layers with onLoss: 'mask' go on without it/,
+  ],
+];
+describe.each(families)('%s', (family) => {
+  test.each(mistakes)('%s', async (_, trial, said) => {
+    const errors = await heard({ family, ...trial });
+    const lost = errors.filter((error) => error instanceof RankLostError);
+    expect(lost.length).toBeGreaterThan(0);
+    for (const { message } of lost) expect(message).toMatch(said);
+  });
 });
 
 test.each(families)('%s: a round on two streams that an event orders', async (family) => {
@@ -67,24 +87,6 @@ test.each(families)('%s: a round on two streams that an event orders', async (fa
     second.wait(event);
   };
   expect(await heard({ family, between })).toEqual(['all is well', 'all is well']);
-});
-
-test.each(families)('%s: ranks of a group that bring different numbers of tokens', async (family) => {
-  const errors = await heard({ family, replicas: 2, tokens: [4, 2] });
-  const lost = errors.filter((error) => error instanceof RankLostError);
-  expect(lost.length).toBeGreaterThan(0);
-  for (const { message } of lost) {
-    expect(message).toMatch(
-      /^rank \d did not answer during combine \(epoch 1\); ranks 0 to 1 are a group, .* tokens to a round: rank 0 last brought 4, rank 1 last brought 2$/,
-    );
-  }
-});
-
-test.each(families)('%s: a rank that forgets to combine', async (family) => {
-  const [error] = await heard({ family, forgets: 1 });
-  expect(String(error)).toMatch(
-    /rank 1 did not answer during combine.*rank 1 has dispatched a round and not combined it/,
-  );
 });
 
 test.each([
@@ -104,11 +106,4 @@ test.each([
   });
   expect(warn.mock.calls.map(([error]) => (error as HeddleError).code)).toEqual(codes);
   warn.mockRestore();
-});
-
-test.each(families)('%s: a rank that does not come', async (family) => {
-  const [error] = await heard({ family, absent: 1 });
-  expect(String(error)).toMatch(
-    /rank 1 did not answer during dispatch.*; layers with onLoss: 'mask' go on without it/,
-  );
 });

@@ -14,17 +14,9 @@ import {
 import type { Shape } from '../../src/moe/layer/index.js';
 import { drawnJson, readAll, spoiltJson } from '../hostile.js';
 import { temporaryFolder } from '../temporary.js';
-import { targetOn } from './families/target.js';
+import { deepSeek, targetOn } from './families/target.js';
 
-const shape: Shape = {
-  ranks: 4,
-  experts: 256,
-  topK: 8,
-  maxTokens: 128,
-  payloads: [{ name: 'x', rowBytes: 14_336 }],
-  output: { dtype: 'bf16', hidden: 7168 },
-};
-const layer = { ...shape, weights: true, counts: false };
+const layer = { ...deepSeek, ranks: 4, payloads: [{ name: 'x', rowBytes: 14_336 }] };
 const entry = (maxTokens: number, change: Partial<TunedShape> = {}): TunedShape => ({
   family: 'one-sided',
   gpu: 'NVIDIA H200',
@@ -46,7 +38,7 @@ const found = (
   shapes: readonly TunedShape[],
   where: Partial<Pick<TunedShape, 'family' | 'gpu'>> = {},
 ) =>
-  nearest({ ...shape, ...wanted }, { family: 'one-sided', gpu: 'NVIDIA H200', ...where }, shapes)?.dispatch
+  nearest({ ...layer, ...wanted }, { family: 'one-sided', gpu: 'NVIDIA H200', ...where }, shapes)?.dispatch
     .blocks ?? null;
 
 describe('the tuning of the most similar shape', () => {
@@ -125,9 +117,9 @@ describe('a tuning file', () => {
     vi.stubEnv('HEDDLE_TUNING', path);
     try {
       const here = { kind: 'cuda', model: 'NVIDIA H200' } as const;
-      const shipped = nearest(shape, { family: 'one-sided', gpu: here.model }, shippedTunings.shapes);
+      const shipped = nearest(layer, { family: 'one-sided', gpu: here.model }, shippedTunings.shapes);
       expect(shipped).not.toBeNull();
-      for (let create = 0; create < 2; create++) expect(tunedFor(oneSided, shape, here)).toBe(shipped);
+      for (let create = 0; create < 2; create++) expect(tunedFor(oneSided, layer, here)).toBe(shipped);
       expect(warn.mock.calls).toEqual([
         [
           expect.stringMatching(/^what was tuned here is not used: tuning file is .*torn\.json/),

@@ -5,18 +5,11 @@ import { mlpKernels } from '../../../src/moe/experts/index.js';
 import { families, oneSided, type PlanTarget } from '../../../src/moe/families/index.js';
 import type { Layer } from '../../../src/moe/layer/index.js';
 import { topologyOf } from '../../../src/net/world/index.js';
-import { targetOn } from './target.js';
+import { deepSeek, targetOn } from './target.js';
 
 const layer: Layer = {
-  ranks: 4,
-  replicas: 1,
-  experts: 256,
-  topK: 8,
-  maxTokens: 2048,
+  ...{ ...deepSeek, ranks: 4, replicas: 1, maxTokens: 2048 },
   payloads: [{ name: 'x', rowBytes: 7168 }],
-  output: { dtype: 'bf16', hidden: 7168, weighting: 'experts', combineFormat: 'rows' },
-  weights: true,
-  counts: false,
 };
 const target = targetOn([0, 0, 0, 0], { sms: 16 });
 

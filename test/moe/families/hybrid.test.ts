@@ -15,7 +15,7 @@ import { World } from '../../../src/net/world/index.js';
 import { layerOf, makeSources, runRounds, shapeOfRounds } from '../../../src/verify/testing/index.js';
 import { expectReference } from '../../suite/cases.js';
 import { transpiledUrl } from '../../tree.js';
-import { targetOn } from './target.js';
+import { deepSeek, targetOn } from './target.js';
 
 const layer: Layer = {
   ranks: 4,
@@ -147,19 +147,12 @@ test.each([
   'DeepSeek-V3, 128 tokens on $nodes nodes of 8, takes $window MB of a GPU and $wire MB of its host',
   (of) => {
     const ranks = of.nodes * 8;
-    const deepSeek: Layer = {
-      ...{ ...layer, ranks, experts: 256, topK: 8, maxTokens: 128 },
-      payloads: [
-        { name: 'x', rowBytes: 7168 },
-        { name: 'scales', rowBytes: 224 },
-      ],
-      output: { dtype: 'bf16', hidden: 7168 },
-    };
+    const layer = { ...deepSeek, ranks };
     const target = {
       ...placeOn(Array.from({ length: ranks }, (_, rank) => rank >> 3)),
       kind: 'cuda',
     } as const;
-    const { windows, wire } = hybrid.plan(deepSeek, target, hybrid.defaults(deepSeek, target));
+    const { windows, wire } = hybrid.plan(layer, target, hybrid.defaults(layer, target));
     expect(Math.round(windows[0]!.layout.bytes / 1e6)).toBe(of.window);
     expect(Math.round(wire!.layout.bytes / 1e5) / 10).toBe(of.wire);
   },

@@ -8,22 +8,8 @@ import type { Layer } from '../../../src/moe/layer/index.js';
 import { runOnce } from '../../../src/verify/check/run.js';
 import { givenRows } from '../../../src/verify/check/subjects/given-rows.js';
 import { expectReference } from '../../suite/cases.js';
-import { targetOn } from './target.js';
+import { deepSeek, targetOn } from './target.js';
 
-/** DeepSeek-V3's layer on 8 ranks: fp8 rows with scales there, bf16 back. */
-const deepSeek: Layer = {
-  ranks: 8,
-  experts: 256,
-  topK: 8,
-  maxTokens: 128,
-  payloads: [
-    { name: 'x', rowBytes: 7168 },
-    { name: 'scales', rowBytes: 224 },
-  ],
-  output: { dtype: 'bf16', hidden: 7168, weighting: 'experts', combineFormat: 'rows' },
-  weights: true,
-  counts: false,
-};
 const targetOf = (nodes: readonly number[]) => targetOn(nodes, { split: true });
 const target = targetOf(new Array(8).fill(0));
 

@@ -1,8 +1,11 @@
 /** Folders of models, as small as they get, that tests write. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { onTestFinished } from 'vitest';
+import { expect, onTestFinished } from 'vitest';
+import { WeightsError } from '../../../src/base/errors.js';
+import type { ModelFiles } from '../../../src/moe/index.js';
 import { temporaryFolder } from '../../temporary.js';
+import { onGpu } from '../live-memory.js';
 import { drawn, type StoredModel, safetensors } from './stored.js';
 
 export * from './stored.js';
@@ -25,6 +28,16 @@ export function sharded(model: StoredModel, shards = 3): Record<string, Uint8Arr
   });
   const index = JSON.stringify({ metadata: { total_size: 1 }, weight_map: map });
   return { ...Object.fromEntries(files), 'model.safetensors.index.json': index };
+}
+
+/** Experts of such a layer are not loaded, and leave nothing behind. */
+export async function expectRefused(files: ModelFiles, layer: number, message: string): Promise<void> {
+  await onGpu(async (world, live) => {
+    const load = files.loadExperts(world, world.device.createStream(), { layer });
+    await expect(load).rejects.toThrow(WeightsError);
+    await expect(load).rejects.toThrow(message);
+    expect(live()).toBe(0);
+  });
 }
 
 /** How a model writes a layer. */

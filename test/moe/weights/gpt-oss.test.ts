@@ -14,7 +14,7 @@ import {
 import { makeSources, shapeOfRounds } from '../../../src/verify/testing/index.js';
 import { compareMlp, placeReceived } from '../../../src/verify/trials/index.js';
 import { onGpu } from '../live-memory.js';
-import { drawn, folderWith, type StoredModel, sharded, stored } from './files.js';
+import { drawn, expectRefused, folderWith, type StoredModel, sharded, stored } from './files.js';
 import { mxfp4Bytes, mxfp4Layer, mxfp4Scales } from './mxfp4-layer.js';
 
 const [experts, hidden, inner] = [5, 64, 128];
@@ -228,12 +228,7 @@ describe('what is wrong is named, and leaves nothing behind', () => {
     ],
   ])('%s', async (_, of, message) => {
     const files = await ModelFiles.open(folderWith(sharded(of)));
-    await onGpu(async (world, live) => {
-      const load = files.loadExperts(world, world.device.createStream(), { layer: 0 });
-      await expect(load).rejects.toThrow(WeightsError);
-      await expect(load).rejects.toThrow(message);
-      expect(live()).toBe(0);
-    });
+    await expectRefused(files, 0, message);
   });
 
   test('where config.json has another clamp than the kernels, and not where it has theirs', async () => {

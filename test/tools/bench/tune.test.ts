@@ -1,23 +1,15 @@
 import { describe, expect, it } from 'vitest';
 import { type OneSidedTuning, oneSided } from '../../../src/moe/families/index.js';
-import type { Layer } from '../../../src/moe/layer/index.js';
 import { headOf, lineOf, tuneBench } from '../../../src/tools/bench/index.js';
 import { coordinatesOf, descend, neighbours, sensible } from '../../../src/tools/bench/tune.js';
-import { targetOn } from '../../moe/families/target.js';
+import { deepSeek, targetOn } from '../../moe/families/target.js';
 
-const layer: Layer = {
-  ranks: 4,
-  experts: 256,
-  topK: 8,
-  maxTokens: 64,
-  payloads: [{ name: 'x', rowBytes: 14_336 }],
-  output: { dtype: 'bf16', hidden: 7168 },
-  weights: true,
-  counts: false,
-};
+const layer = { ...deepSeek, ranks: 4, maxTokens: 64, payloads: [{ name: 'x', rowBytes: 14_336 }] };
 const target = targetOn([0, 0, 0, 0]);
 const start = oneSided.defaults(layer, target);
-const never = async () => false;
+type Measure = (tuning: OneSidedTuning) => Promise<number>;
+const search = (measure: Measure, over = async () => false, [of, from] = [layer, start]) =>
+  descend(oneSided, { layer: of, target }, from, measure, over);
 
 /** Least at 132 blocks of 4 parts in dispatch and a pulling combine. */
 const cost = ({ dispatch, combine }: OneSidedTuning): number =>
@@ -28,13 +20,7 @@ const cost = ({ dispatch, combine }: OneSidedTuning): number =>
 
 describe('the search for a tuning', () => {
   it('finds the least of a cost with one valley', async () => {
-    const { tuning, microseconds, before, cut } = await descend(
-      oneSided,
-      { layer, target },
-      start,
-      async (t) => cost(t),
-      never,
-    );
+    const { tuning, microseconds, before, cut } = await search(async (tuning) => cost(tuning));
     expect(tuning).toMatchObject({ dispatch: { blocks: 132, parts: 4 }, combine: { way: 'pull' } });
     expect(microseconds).toBe(100);
     expect(before).toBe(cost(start));
@@ -43,44 +29,29 @@ describe('the search for a tuning', () => {
 
   it('asks for no tuning twice, and only for sensible ones', async () => {
     const asked: string[] = [];
-    await descend(
-      oneSided,
-      { layer: { ...layer, maxTokens: 3 }, target },
-      oneSided.adapt(start, { ...layer, maxTokens: 3 }, target),
-      async (tuning) => {
-        expect(sensible(tuning, target)).toBe(true);
-        asked.push(JSON.stringify(tuning));
-        return cost(tuning);
-      },
-      never,
-    );
+    const few = { ...layer, maxTokens: 3 };
+    const measure: Measure = async (tuning) => {
+      expect(sensible(tuning, target)).toBe(true);
+      asked.push(JSON.stringify(tuning));
+      return cost(tuning);
+    };
+    await search(measure, undefined, [few, oneSided.adapt(start, few, target)]);
     expect(new Set(asked).size).toBe(asked.length);
   });
 
   it('stays where differences are noise', async () => {
     let n = 0;
-    const { tuning } = await descend(
-      oneSided,
-      { layer, target },
-      start,
-      async () => 100 - (n++ % 4) * 0.1,
-      never,
-    );
+    const { tuning } = await search(async () => 100 - (n++ % 4) * 0.1);
     expect(tuning).toEqual(start);
   });
 
   it('ends with the best so far when the time is over', async () => {
     let asked = 0;
-    const result = await descend(
-      oneSided,
-      { layer, target },
-      start,
-      async (tuning) => {
-        asked++;
-        return cost(tuning);
-      },
-      async () => asked >= 5,
-    );
+    const measure: Measure = async (tuning) => {
+      asked++;
+      return cost(tuning);
+    };
+    const result = await search(measure, async () => asked >= 5);
     expect(result).toMatchObject({ cut: true, tried: 5 });
     expect(result.microseconds).toBeLessThanOrEqual(result.before);
   });
@@ -96,17 +67,11 @@ describe('the search for a tuning', () => {
   });
 
   it('never makes more blocks than there are pieces', () => {
-    for (const coordinate of coordinatesOf(oneSided)) {
-      for (const tuning of neighbours(
-        oneSided,
-        { layer: { ...layer, maxTokens: 2 }, target },
-        start,
-        coordinate,
-      )) {
+    const on = { layer: { ...layer, maxTokens: 2 }, target };
+    for (const coordinate of coordinatesOf(oneSided))
+      for (const tuning of neighbours(oneSided, on, start, coordinate))
         for (const { blocks, parts } of Object.values(tuning))
           expect(blocks).toBeLessThanOrEqual(2 * Number(parts));
-      }
-    }
   });
 });
 

@@ -40,9 +40,11 @@ async function exported(
   family: string,
   shape: Record<string, number | string>,
   split = false,
+  how: Parameters<typeof exportPlan>[3] = {},
 ): Promise<Exported> {
   const found = familyNamed(family);
-  const { plan, kernels } = await exportPlan(found, familyShape(found, shape, { split, sms: null }), '0.0.0');
+  const asked = familyShape(found, shape, { split, sms: null, ...(how.experts && { multiprocessors: 4 }) });
+  const { plan, kernels } = await exportPlan(found, asked, '0.0.0', how);
   return { plan: JSON.parse(JSON.stringify(plan)) as LaunchPlan, kernels };
 }
 
@@ -169,11 +171,9 @@ test.each([
 ] as const)(
   'experts of %s in sizes of which their kernels are none are refused',
   async (weights, of, wrong) => {
-    const family = familyNamed('one-sided');
     const given = { ranks: 2, tokens: 5, experts: 4, topk: 2, hidden: of.hidden };
-    const asked = familyShape(family, given, { split: false, sms: null });
     const experts = { inner: of.inner, weights, activation: 'swiglu', biases: false } as const;
-    await expect(exportPlan(family, asked, '0.0.0', { experts })).rejects.toThrow(wrong);
+    await expect(exported('one-sided', given, false, { experts })).rejects.toThrow(wrong);
   },
 );
 
@@ -182,13 +182,10 @@ test.each([
   ['bf16', 'plan'],
   ['mxfp4', 'plan'],
 ] as const)('experts of %s make what ExpertsMlp makes, weighting by %s', async (stored, weighting) => {
-  const family = familyNamed('one-sided');
   const given = { ranks: 2, tokens: 5, hidden: 64, experts: 4, topk: 2, weighting, ...few };
-  const asked = familyShape(family, given, { split: false, sms: null, multiprocessors: 4 });
   const experts = { inner: 64, weights: stored, activation: 'swiglu', biases: true } as const;
-  const made = await exportPlan(family, asked, '0.0.0', { capability: [8, 0], experts });
-  const plan = JSON.parse(JSON.stringify(made.plan)) as LaunchPlan;
-  const { layer } = plan;
+  const made = await exported('one-sided', given, false, { capability: [8, 0], experts });
+  const { layer, weights: planned } = made.plan;
   await World.local({ ranks: 2, device: 'sim' }, async (world) => {
     const { device, rank } = world;
     const stream = device.createStream();
@@ -201,14 +198,12 @@ test.each([
       );
       return [name, tensorFrom(device, stream, dtype === 'u8' ? bytes : values, dtype, shape)] as const;
     };
-    const weights = Object.fromEntries(plan.weights!.map(random));
+    const weights = Object.fromEntries(planned!.map(random));
     const at = Object.fromEntries(Object.entries(weights).map(([name, { data }]) => [name, data]));
-    const host = await PlanHost.create(world, { ...made, plan }, at);
+    const host = await PlanHost.create(world, made, at);
     const ep = await ExpertParallel.create(world, {
       ...layer,
-      payloads: { x: row('bf16', 64) },
-      output: row('bf16', 64),
-      weighting,
+      ...{ payloads: { x: row('bf16', 64) }, output: row('bf16', 64), weighting },
     });
     const sorted = await ExpertsPlan.create(ep);
     const mlp = await ExpertsMlp.create(ep, sorted, weights as unknown as MlpWeights);
@@ -288,11 +283,9 @@ test('routes go to the places of experts that a host brings', async () => {
 });
 
 test('rows that a plan sorts for the host come back as those of ExpertsPlan', async () => {
-  const family = familyNamed('one-sided');
   const given = { ranks: 2, tokens: 5, hidden: 64, experts: 4, topk: 2, weighting: 'plan', ...few };
-  const asked = familyShape(family, given, { split: false, sms: null, multiprocessors: 4 });
   const experts = { form: 'masked', alignment: 16, capacity: 16 } as const;
-  const made = await exportPlan(family, asked, '0.0.0', { experts });
+  const made = await exported('one-sided', given, false, { experts });
   const { layer } = made.plan;
   await World.local({ ranks: 2, device: 'sim' }, async (world) => {
     const { device } = world;
@@ -300,9 +293,7 @@ test('rows that a plan sorts for the host come back as those of ExpertsPlan', as
     const host = await PlanHost.create(world, made);
     const ep = await ExpertParallel.create(world, {
       ...layer,
-      payloads: { x: row('bf16', 64) },
-      output: row('bf16', 64),
-      weighting: 'plan',
+      ...{ payloads: { x: row('bf16', 64) }, output: row('bf16', 64), weighting: 'plan' },
     });
     const sorted = await ExpertsPlan.create(ep, experts);
     const x = emptyTensor(device, 'bf16', [sorted.rows, 64]);

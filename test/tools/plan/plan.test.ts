@@ -13,6 +13,7 @@ import {
   plan,
   type Question,
 } from '../../../src/tools/plan/index.js';
+import { deepSeek } from '../../moe/families/target.js';
 
 const layer = { hidden: 7168, experts: 256, topK: 8 };
 
@@ -173,14 +174,8 @@ describe('one node', () => {
     const [only] = answersOf(q, 'one-sided');
     const launch = { blocks: 8, threads: 256, parts: 1, inFlight: 1, teams: 1 };
     const window = oneSidedWindow({
-      ranks: 8,
-      experts: 256,
-      topK: 8,
-      maxTokens: 128,
+      ...deepSeek,
       payloads: [{ name: 'x', rowBytes: 14_336 }],
-      output: { dtype: 'bf16', hidden: 7168 },
-      weights: true,
-      counts: false,
       weigh: null,
       split: false,
       ...{ room: 0, copied: false },

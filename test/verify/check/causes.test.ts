@@ -117,18 +117,13 @@ describe('causes of findings in PTX', needing('nvcc'), () => {
     expect([cause!.findings.map(({ kind }) => kind), others]).toEqual([['misuse', 'stuck-wait'], []]);
   });
 
-  test('stores before a flag that releases nothing race with the launches behind it', async () => {
-    const causes = await causesOf(subjectOf('unreleased', 1, null));
-    expect(causes).toMatchObject([
-      { rules: [], mend: expect.stringMatching(/^__threadfence_system\(\) before /) },
-    ]);
-  });
-
-  test('without the fence a flag behind a barrier is a race', async () => {
-    const causes = await causesOf(subjectOf('unfenced', 1, null), { assume: ['barriers'] });
-    expect(causes).toMatchObject([
-      { rules: [], mend: expect.stringMatching(/^__threadfence_system\(\) before /) },
-    ]);
+  test.each<[string, string, CheckOptions]>([
+    ['stores before a flag that releases nothing race with the launches behind it', 'unreleased', {}],
+    ['without the fence a flag behind a barrier is a race', 'unfenced', { assume: ['barriers'] }],
+  ])('%s', async (_, name, options) => {
+    const causes = await causesOf(subjectOf(name, 1, null), options);
+    const mend = expect.stringMatching(/^__threadfence_system\(\) before /);
+    expect(causes).toMatchObject([{ rules: [], mend }]);
   });
 
   test('a release and an acquire that are both missing are tried together', async () => {
