@@ -5,32 +5,32 @@ import { transpiledUrl } from '../../tree.js';
 
 const door = transpiledUrl('src/net/fabric/index.ts').href;
 
-/** How a process ends that is told to behind this. */
-function endOf(script: string): { readonly signal: string | null; readonly stderr: string } {
+/** A process that is told to end behind this does, and says nothing. */
+function expectEnded(script: string): void {
   const told = `${script}
     process.kill(process.pid, 'SIGTERM');
     setInterval(() => {}, 1000);`;
-  return spawnSync(process.execPath, ['--input-type=module', '--eval', told], {
+  const { signal, stderr } = spawnSync(process.execPath, ['--input-type=module', '--eval', told], {
     encoding: 'utf8',
     timeout: 20_000,
     killSignal: 'SIGKILL',
     env: { ...process.env, NODE_OPTIONS: '' },
   });
+  expect(stderr).toBe('');
+  expect(signal).toBe('SIGTERM');
 }
 
 it('opening libfabric leaves the signals of the process alone', needing('libfabric'), () => {
-  const { signal, stderr } = endOf(`
+  expectEnded(`
     const { listProviders } = await import(${JSON.stringify(door)});
     listProviders();`);
-  expect(stderr).toBe('');
-  expect(signal).toBe('SIGTERM');
 });
 
 it(
   'a signal finds the handlers of a provider still there when the thread that opened it has ended',
   needing('shm'),
   () => {
-    const { signal, stderr } = endOf(`
+    expectEnded(`
     const { once } = await import('node:events');
     const { SHARE_ENV, Worker } = await import('node:worker_threads');
     const program = \`import(${JSON.stringify(door)}).then(async ({ TransferEngine }) => {
@@ -38,7 +38,5 @@ it(
       await engine.close();
     })\`;
     await once(new Worker(program, { eval: true, env: SHARE_ENV }), 'exit');`);
-    expect(stderr).toBe('');
-    expect(signal).toBe('SIGTERM');
   },
 );
