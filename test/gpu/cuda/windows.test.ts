@@ -19,13 +19,10 @@ describe('a window of all ranks, a process each', needing('cc'), () => {
   });
 
   /** What each rank printed, by rank. */
-  const printed = (env: Record<string, string>, options: Partial<LaunchOptions> = {}) =>
-    linesOf('window-rank', env, options);
-
-  async function linesOf(
-    name: string,
+  async function printed(
     env: Record<string, string>,
-    options: Partial<LaunchOptions>,
+    options: Partial<LaunchOptions> = {},
+    program = 'window-rank',
   ): Promise<string[]> {
     vi.unstubAllEnvs();
     const own = { FAKE_COUNT: `${ranks}`, ...env, LD_LIBRARY_PATH: driver.folder };
@@ -33,7 +30,7 @@ describe('a window of all ranks, a process each', needing('cc'), () => {
     const stdout = new Lines();
     const launch = await Launch.start({
       ...{ ranks, stdout, timeoutMs: 30_000, prefix: true },
-      program: transpiled(`test/gpu/cuda/${name}.ts`),
+      program: transpiled(`test/gpu/cuda/${program}.ts`),
       ...options,
     });
     const { exitCode } = await launch.finished;
@@ -43,7 +40,7 @@ describe('a window of all ranks, a process each', needing('cc'), () => {
 
   it('is not taken from another process later where CUDA IPC is the only way', async () => {
     const alone = { ranks: 2, args: ['again'] };
-    expect(await linesOf('restarted-rank', {}, alone)).toEqual(
+    expect(await printed({}, alone, 'restarted-rank')).toEqual(
       Array(2).fill(expect.stringMatching(/^UnavailableError: the window of another rank cannot be mapped/)),
     );
   });
@@ -84,11 +81,8 @@ describe('a window of all ranks, a process each', needing('cc'), () => {
       `is mapped anew, where it was, when another process owns it: by ${how}`,
       needing(...needs),
       async () => {
-        const lines = await linesOf(
-          'restarted-rank',
-          { FAKE_VIRTUAL: '1', ...env },
-          { restarts: 2, rejoin: true },
-        );
+        const again = { restarts: 2, rejoin: true };
+        const lines = await printed({ FAKE_VIRTUAL: '1', ...env }, again, 'restarted-rank');
         const stayed = ['HEDDLE_OTHER_WINDOW', 'found 10 11 12', 'found 20 21 22', 'found 30 31 32'];
         const refused = 'refused: Error: its windows are not those of the others';
         // Of rank 1: the first process and the last, and between them one that is refused.
