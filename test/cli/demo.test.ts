@@ -96,20 +96,13 @@ describe('the summary', () => {
   });
 });
 
-/** Runs `heddle demo`; what it printed. */
-async function demo(...options: string[]) {
-  const code = await heddle(['demo', ...options]);
-  return { code, out, err };
-}
-
 describe('heddle demo', () => {
   hear();
 
   it('prints exactly the documented figures as JSON, and progress beside it', async () => {
     const sizes = ['--ranks', '3', '--tokens', '4', '--hidden', '33', '--experts', '10', '--topk', '2'];
     const how = ['--device', 'sim', '--dtype', 'f32', '--seed', '5', '--json'];
-    const { code, out, err } = await demo(...sizes, ...how);
-    expect(code).toBe(0);
+    expect(await heddle(['demo', ...sizes, ...how])).toBe(0);
     const { seconds, ...figures } = JSON.parse(out);
     const of = shapeOfRounds({ ranks: 3, experts: 10, topK: 2, maxTokens: 4, hidden: 33, dtype: 'f32' });
     const { dispatch, combine, withoutDedup } = traffic(of, makeAllRoutes(of, 4, 5));
@@ -128,8 +121,7 @@ describe('heddle demo', () => {
   });
 
   it('says how to do without GPUs that are not there', async () => {
-    const { code, err } = await demo('--device', 'cuda', '--ranks', '72');
-    expect(code).toBe(2);
+    expect(await heddle(['demo', '--device', 'cuda', '--ranks', '72'])).toBe(2);
     expect(err).toMatch(
       /^heddle: 72 ranks need a GPU each, and this machine has \d+\. heddle demo --device sim simulates them/,
     );
@@ -145,8 +137,7 @@ describe('heddle demo', () => {
     ['--device', 'tpu', "'tpu' is invalid. Allowed choices are auto, sim, cuda."],
     ['--seed', 'x', "argument 'x' is invalid"],
   ])('refuses %s %s', async (option, value, message) => {
-    const { code, err } = await demo(option, value);
-    expect(code).toBe(2);
+    expect(await heddle(['demo', option, value])).toBe(2);
     expect(err).toContain(message);
   });
 });

@@ -6,6 +6,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
+import type { JoinWorldOptions } from '../../../src/net/world/index.js';
 import { Rendezvous } from '../../../src/net/world/rendezvous.js';
 import { heard, isThere } from '../../processes.js';
 import { root, transpiled } from '../../tree.js';
@@ -13,16 +14,7 @@ import { freePort } from './circles.js';
 
 /** What a process is told. */
 export interface Told {
-  readonly join: {
-    readonly rank: number;
-    readonly ranks: number;
-    readonly ranksHere: number;
-    readonly address: string;
-    readonly world: string;
-    readonly hosted: boolean;
-    readonly timeoutMs: number;
-    readonly lossTimeoutMs: number;
-  };
+  readonly join: JoinWorldOptions & { readonly rank: number; readonly ranksHere: number };
   /** The rank that falls first, so that the others leave it out. */
   readonly first: number;
   /** Whether it also creates a layer over proxies, for which it needs libfabric. */

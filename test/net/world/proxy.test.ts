@@ -15,11 +15,7 @@ import { exchange } from './programs/exchange.js';
 import { type RelayData, words } from './programs/relay.js';
 
 const module = transpiledUrl('test/net/world/programs/relay.ts');
-const fabric: FabricOptions = {
-  provider: 'tcp;ofi_rxm',
-  devices: ['lo'],
-  timeoutMs: 20_000,
-};
+const fabric: FabricOptions = { provider: 'tcp;ofi_rxm', devices: ['lo'], timeoutMs: 20_000 };
 
 /** Memory as a GPU's kernels and its host would share it. */
 function mapped(): MappedMemory {
@@ -27,6 +23,13 @@ function mapped(): MappedMemory {
   const raw = new Uint8Array(memory.buffer);
   const { address, bytes } = memory;
   return { address, bytes, host: new NativeView(raw), raw, free: () => memory.free() };
+}
+
+/** What came last. */
+function incoming({ host }: MappedMemory): Set<number> {
+  const bytes = new Uint8Array(16);
+  host.read(words.incoming, bytes);
+  return new Set(bytes);
 }
 
 /** Looks every millisecond: proxies need the cores. */
@@ -58,9 +61,7 @@ function run<T>(
       host.store(words.sent, epoch);
       // A peer may be ahead by one.
       await until(() => host.load(words.came) >= epoch || circle.signal.aborted);
-      const bytes = new Uint8Array(16);
-      host.read(words.incoming, bytes);
-      return new Set(bytes);
+      return incoming(memory);
     };
     try {
       return await program({ circle, memory, proxy, swap });
@@ -111,7 +112,8 @@ describe('a proxy in a thread', () => {
         const devices = provider === 'shm' ? [] : ['lo'];
         const seen = await run(
           healthy,
-          async ({ circle, memory: { host }, proxy }) => {
+          async ({ circle, memory, proxy }) => {
+            const { host } = memory;
             await circle.barrier();
             if (circle.rank === 0) {
               host.write(words.outgoing, new Uint8Array(16).fill(7));
@@ -120,9 +122,7 @@ describe('a proxy in a thread', () => {
               return [];
             }
             await until(() => host.load(words.came) >= 1 || circle.signal.aborted);
-            const bytes = new Uint8Array(16);
-            host.read(words.incoming, bytes);
-            return [...new Set(bytes)];
+            return [...incoming(memory)];
           },
           { ...fabric, provider, devices },
         );
