@@ -136,7 +136,7 @@ const blocksOf = ({ blocks, parts, way }: DispatchTuning & Partial<CombineTuning
 /** Major capabilities of GPUs whose blocks may have 227 KiB of shared memory. */
 const roomy: ReadonlySet<number> = new Set([9, 10]);
 
-/** What few multiprocessors store bounds them, and copy engines store rows at home beside them; of fewer rows that takes as long. As measured. */
+/** Few multiprocessors are bound by what they store: a copy engine stores the rows that stay at home, where they are enough to win by it. */
 function copiesHome(layer: Layer, { copies = false, kind, sms }: PlanTarget) {
   if (!copies || sms === null || sms > 32 || sharing(layer).replicas > 1) return false;
   const asTheyLie = layer.payloads.every(({ rounded }) => rounded === undefined);
