@@ -288,23 +288,26 @@ describe('release and acquire', () => {
   });
 
   it('many who count themselves in are all known to those who acquire the count, as far as scopes reach', () => {
-    for (const [order, fenced, scope, races] of [
-      ['acquire', false, 'gpu', 1],
-      ['relaxed', true, 'gpu', 1],
-      ['relaxed', false, 'gpu', 41],
-      ['acquire', false, 'cta', 41],
+    for (const [order, fenced, scope, races, counts, first] of [
+      ['acquire', false, 'gpu', 1, 'gpu', 'far'],
+      ['relaxed', true, 'gpu', 1, 'gpu', 'far'],
+      ['relaxed', false, 'gpu', 41, 'gpu', 'far'],
+      ['acquire', false, 'cta', 41, 'gpu', 'far'],
+      ['acquire', false, 'cta', 41, 'gpu', 'near'],
+      ['acquire', false, 'gpu', 41, 'cta', 'far'],
     ] as const) {
       const script = new Script();
       const buffer = script.buffer();
       const launch = script.launch(script.stream(0), { blocks: 2, threads: 40 });
       const reader = launch.thread(1, 0);
+      if (first === 'near') script.rmw(launch.thread(1, 2), 'release', 'gpu', buffer, flag, 'near');
       for (let lane = 0; lane < 40; lane++) {
         const thread = launch.thread(0, lane);
         script.write(thread, buffer, 4 * lane, `write ${lane}`);
-        script.rmw(thread, 'release', 'gpu', buffer, flag, `count ${lane}`);
+        script.rmw(thread, 'release', counts, buffer, flag, `count ${lane}`);
       }
       script.write(launch.thread(0, 7), buffer, 4 * 40, 'write behind its count');
-      script.rmw(launch.thread(1, 1), 'relaxed', 'gpu', buffer, flag, 'link');
+      script.rmw(launch.thread(counts === 'cta' ? 0 : 1, 1), 'relaxed', 'gpu', buffer, flag, 'link');
       script.load(reader, order, scope, buffer, flag, 'look');
       if (fenced) script.fence(reader, scope);
       for (let word = 0; word < 41; word++) script.read(reader, buffer, 4 * word, `read ${word}`);
