@@ -37,7 +37,7 @@ const parts: readonly Part[] = [
   })),
   { name: 'src', files: sources('src'), ceiling: 86_331 },
   { name: 'python', files: filesOf('python', '.py'), ceiling: 2_015 },
-  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_180 },
+  { name: 'test', files: filesOf('test', '.ts'), ceiling: 52_181 },
 ];
 const pages: Part = {
   ...{ name: 'docs and README', ceiling: 30_050 },
