@@ -28,8 +28,9 @@ const gallery = `
   export { findingsOf } from './exhibit.js';
   import { blocks } from './blocks.js';
   import { flags } from './flags.js';
+  import { reuse } from './reuse.js';
   import { streams } from './streams.js';
-  export const exhibits = [...flags, ...blocks, ...streams];
+  export const exhibits = [...flags, ...blocks, ...reuse, ...streams];
 `;
 
 describe('without Node.js', () => {
@@ -78,7 +79,7 @@ describe('without Node.js', () => {
         return results;
       }, soon);
       await browser.close();
-      expect(results.length).toBeGreaterThan(15);
+      expect(results.length).toBeGreaterThan(20);
       expect(results.filter(({ caught, silent }) => !caught || !silent)).toEqual([]);
       expect(results.filter(({ milliseconds }) => milliseconds > soon)).toEqual([]);
     },
